@@ -404,6 +404,15 @@ def _differing(table: CountTable, representative: Integers) -> Integers:
 
 
 @dataclass(frozen=True)
+class Added:
+    """Sums of which some parts add up to those of the whole: numbers and arrays add up, and flags are joined by or."""
+
+    def __add__(self, other: Self) -> Self:
+        """The sums of both parts."""
+        return replace(self, **{name: value + getattr(other, name) for name, value in vars(self).items()})
+
+
+@dataclass(frozen=True)
 class Members:
     """The members of units, each in a cluster: of equal pairs or strata a table keeps one unit, and all are members."""
 

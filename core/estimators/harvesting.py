@@ -41,6 +41,9 @@ Source: Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019, "Estimating Position
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import pairwise, starmap
+from operator import add
 
 import numpy as np
 
@@ -223,16 +226,13 @@ def sum_clusters(fit: AllPairsFit, members: Members) -> ClusterSums:
     """
     linked = members.among(fit.linked.units).by_cluster()
     unit, cluster = linked.unit, linked.cluster
-    clusters, n_free = _Clusters(fit), len(fit.linked.free)
+    n_free = len(fit.linked.free)
     entries = fit.linked.table.entries_of_unit[unit]
     ends = np.flatnonzero(np.diff(cluster, append=-1)) + 1
     block = np.cumsum(entries * (entries - 1) // 2 * n_free)[ends - 1] // BLOCK
-    nothing = np.zeros((0, n_free))
-    sums, first = ClusterSums.of(nothing, nothing, np.zeros(n_free, np.bool_)), 0
-    for end in ends[np.flatnonzero(np.diff(block, append=-1))].tolist():
-        sums = sums + clusters.sums(unit[first:end], cluster[first:end] - cluster[first])
-        first = end
-    return sums
+    bounds = pairwise([0, *ends[np.flatnonzero(np.diff(block, append=-1))].tolist()])
+    blocks = ((unit[first:end], cluster[first:end] - cluster[first]) for first, end in bounds)
+    return reduce(add, starmap(_Clusters(fit).sums, blocks))
 
 
 class _Clusters:
@@ -273,13 +273,14 @@ class _Clusters:
         for which in np.flatnonzero(leverage >= _LEVERAGE).tolist():
             own, cells, flow = self._lost_with(unit[ends[which - 1] if which else 0 : ends[which]])
             of_cluster = float((own * self.whole.inverse[np.ix_(cells, cells)]).sum())
-            without, score = self.whole.without_information(own, cells, of_cluster), np.zeros(len(self.free))
+            kept, score = self.whole.linked_without(own, cells, of_cluster), np.zeros(len(self.free))
             score[cells] = flow
-            change[which] = np.where(without.kept, self.whole.inverse @ without.adjust(score), 0.0)
-            alone |= ~without.kept
+            change[which] = np.where(kept, self.whole.inverse @ self.whole.adjusted(own, cells, kept, score), 0.0)
+            alone |= ~kept
         # What is left of a cell's resistance after rounding does not count.
         influence[influence <= NOTHING * np.diag(self.whole.inverse)] = 0.0
-        return ClusterSums.of(change, influence, alone)
+        number, squares = (influence > 0).sum(axis=0).astype(np.float64), (influence**2).sum(axis=0)
+        return ClusterSums(change.T @ change, influence.sum(axis=0), squares, number, len(change), alone)
 
     def _sets_of(self, table: CountTable) -> tuple[Integers, Integers, Floats, Floats]:
         """Each set of each unit of a part of the table, unit after unit: every two of its cells that make a set.

@@ -29,12 +29,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Self
 
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import Added, Flags, Floats, Integers, sum_by_number
 from posbias.core.choices import Candidates
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import numbers_in
@@ -282,15 +281,6 @@ class EvaluationOptions:
     def bent(self, number: int) -> int:
         """The column of the weight of the clicks by a bend, before those of B of DCG by ranking."""
         return self.column(self.n_rankings, MEASURES[0], weighted=False) + number * (1 + self.n_rankings)
-
-
-@dataclass(frozen=True)
-class Added:
-    """Sums of which some parts add up to those of the whole."""
-
-    def __add__(self, other: Self) -> Self:
-        """The sums of both parts."""
-        return replace(self, **{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)

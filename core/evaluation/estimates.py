@@ -28,11 +28,11 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.arrays.count_table import Floats
+from posbias.core.arrays.count_table import Added, Floats
 from posbias.core.arrays.tails import holm, tail_index, threshold
 from posbias.core.evaluation import clicked
 from posbias.core.evaluation.break_even import BreakEven
-from posbias.core.evaluation.clicked import MEASURES, Added, CellWeights, EvaluationOptions, Measure, QuerySums, Rest
+from posbias.core.evaluation.clicked import MEASURES, CellWeights, EvaluationOptions, Measure, QuerySums, Rest
 from posbias.core.schema import POSITION
 
 _ALL_BUT = 1e-9  # of the pages: a query that has more has them all

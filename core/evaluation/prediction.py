@@ -77,11 +77,11 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.arrays.count_table import Flags, Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import Added, Flags, Floats, Integers, sum_by_number
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import context_numbers, number_rows, numbers_in
 from posbias.core.evaluation.break_even import Bend
-from posbias.core.evaluation.clicked import RANK, Added, as_text
+from posbias.core.evaluation.clicked import RANK, as_text
 from posbias.core.evaluation.estimates import t_quantile
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, PREVIOUS_CLICK, QUERY
 

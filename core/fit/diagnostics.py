@@ -365,7 +365,8 @@ def compare_with_joint(conditional: StrataEstimate, joint: JointFit) -> JointCom
     each = Members(
         np.concatenate([members.unit, alone]), np.concatenate([members.cluster, first + np.arange(len(alone))])
     )
-    clusters, scores = contrasts.sum_by_cluster(table, score, each)
+    clusters, counts = each.occurrences(table.n_units)
+    scores = counts @ by_unit_and_cell(table, score)
     copies = np.concatenate([np.ones(len(clusters) - len(alone)), others[alone]])
     scores.data *= np.repeat(np.sqrt(copies), np.diff(scores.indptr))
     # Without a prior the information says nothing about the common scale of theta, which drops out of every ratio.

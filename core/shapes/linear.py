@@ -38,8 +38,8 @@ from posbias.core.standard_errors.cluster import (
     ClusterScores,
     ClusterSums,
     Intervals,
+    cluster_scores,
     low_and_high,
-    scores_of_members,
     t_quantile,
     upper_end,
 )
@@ -167,9 +167,8 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
         return None
     gamma, converged = best
     log_theta = np.where(estimable, by_effect @ gamma, np.nan)
-    clusters, members = free.strata.members.among(counts.units).occurrences(len(counts.units))
     fit = replace(free.fit, log_theta=by_effect @ gamma)
-    scores = scores_of_members(fit, counts, members, np.ones(len(clusters)))
+    scores = cluster_scores(fit, free.strata, counts)
     inverse = linalg.inverse(_information(likelihood, fit.log_theta[cells], by_effect[cells]))
     sums = _left_out(scores, by_effect, inverse)
     spread, by_clicks = np.sqrt(sums.variance), np.sqrt(np.einsum("kp,pq,kq->k", by_effect, inverse, by_effect))
@@ -185,7 +184,7 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     )
     effective = np.where(np.isfinite(error) & (by_clicks > 0), sums.effective_clusters, np.nan)
     response = by_effect @ inverse @ by_effect[cells].T
-    of_form = ScoredEstimate(log_theta, error, np.full(n_cells, np.inf), clusters, scores.scores, response)
+    of_form = ScoredEstimate(log_theta, error, np.full(n_cells, np.inf), scores.numbers, scores.scores, response)
     unknown = np.full(n_cells, np.nan)
     return ShapedEstimate(
         log_theta=log_theta,

@@ -40,7 +40,7 @@ from posbias.core.standard_errors.cluster import (
     ClusterSums,
     Intervals,
     LeaveOneOut,
-    scores_of_members,
+    cluster_scores,
     t_quantile,
     upper_end,
 )
@@ -220,9 +220,7 @@ class _Curves:
 
     def _left_out(self, mode: _Mode, spread: float) -> tuple[ClusterSums, Floats]:
         """The sums of leaving out one cluster at a time, and the ratio of its variances to `data`, shape (F,)."""
-        clusters, members = self.fitted.strata.members.among(self.counts.units).occurrences(len(self.counts.units))
         fit = replace(self.fitted.fit, log_theta=mode.beta, information=mode.precision * spread)
-        scores = scores_of_members(fit, self.counts, members, np.ones(len(clusters)))
-        sums = LeaveOneOut(fit, scores, held=True).sums()
+        sums = LeaveOneOut(fit, cluster_scores(fit, self.fitted.strata, self.counts), held=True).sums()
         variance = sums.variance
         return sums, np.divide(variance, mode.data, out=np.ones_like(variance), where=mode.data > 0)

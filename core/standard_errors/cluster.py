@@ -49,17 +49,17 @@ widen the sandwich's interval, and never narrows it. Its standard error is the s
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, reduce
 from itertools import pairwise
 from operator import add
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import scipy
 
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members, Numbers, sum_by_number
-from posbias.core.arrays.linalg import MANY, Sparse, by_unit_and_cell, gram, in_rows, occurrences, unit_diagonal
+from posbias.core.arrays.count_table import Added, CountTable, Flags, Floats, Integers, Members, Numbers, sum_by_number
+from posbias.core.arrays.linalg import MANY, Sparse, by_unit_and_cell, gram, in_rows, unit_diagonal
 from posbias.core.arrays.threads import at_once
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, laplacian, linked_counts
@@ -131,14 +131,11 @@ class Intervals:
 
     def or_else(self, other: "Intervals") -> "Intervals":
         """These where there is an error, the other ones where there is none."""
-        has = np.isfinite(self.std_error)
-        return Intervals(
-            std_error=np.where(has, self.std_error, other.std_error),
-            low=np.where(has, self.low, other.low),
-            high=np.where(has, self.high, other.high),
-            effective_clusters=np.where(has, self.effective_clusters, other.effective_clusters),
-            reason=tuple(np.where(has, np.array(self.reason, object), np.array(other.reason, object)).tolist()),
-        )
+        has, mixed = np.isfinite(self.std_error), dict[str, Any]()
+        for field in fields(Intervals):
+            both = (np.asarray(getattr(of, field.name)) for of in (self, other))
+            mixed[field.name] = np.where(has, *both)
+        return Intervals(**mixed | {"reason": tuple(mixed["reason"].tolist())})
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,7 @@ def t_quantile(degrees: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class ClusterSums:
+class ClusterSums(Added):
     """Sums over clusters: parts of a log that share no cluster can be summed one by one."""
 
     outer: Floats  # shape (F, F), sum_g d_g d_g' over the free cells
@@ -165,18 +162,6 @@ class ClusterSums:
     clusters_of_cell: Floats  # shape (F,), G_k, clusters with a_gk > 0
     n_clusters: int  # that count
     alone: Flags  # shape (F,), cells that one of the clusters alone identifies
-
-    @classmethod
-    def of(cls, change: Floats, influence: Floats, alone: Flags) -> "ClusterSums":
-        """The sums of some clusters, from d_g and a_gk of each, shape (G, F)."""
-        return cls(
-            outer=change.T @ change,
-            influence=influence.sum(axis=0),
-            influence_squared=(influence**2).sum(axis=0),
-            clusters_of_cell=(influence > 0).sum(axis=0).astype(np.float64),
-            n_clusters=len(change),
-            alone=alone,
-        )
 
     @property
     def effective_clusters(self) -> Floats:
@@ -204,16 +189,6 @@ class ClusterSums:
     def correction(self) -> Floats:
         """sqrt((G_k - 1) / G_k), shape (F,), 0 without clusters."""
         return np.sqrt(np.maximum(self.clusters_of_cell - 1, 0) / np.maximum(self.clusters_of_cell, 1))
-
-    def __add__(self, other: "ClusterSums") -> "ClusterSums":
-        return ClusterSums(
-            outer=self.outer + other.outer,
-            influence=self.influence + other.influence,
-            influence_squared=self.influence_squared + other.influence_squared,
-            clusters_of_cell=self.clusters_of_cell + other.clusters_of_cell,
-            n_clusters=self.n_clusters + other.n_clusters,
-            alone=self.alone | other.alone,
-        )
 
 
 @dataclass(frozen=True)
@@ -286,10 +261,9 @@ def pair_errors(fit: ConditionalFit, table: CountTable) -> ClusterErrors:
         fit: the estimate from `table`.
         table: counts per unit; a unit's multiplicity is the number of its members.
     """
-    linked = linked_counts(table, fit.linkage)
-    each = np.arange(len(linked.units))
-    members = occurrences(each, each, (len(each), len(each)))
-    scores = scores_of_members(fit, linked, members, linked.table.multiplicity)
+    each = np.arange(table.n_units)
+    scores = cluster_scores(fit, Strata(table, Members(each, each)))
+    scores = replace(scores, copies=scores.linked.table.multiplicity)
     return errors_from_sums(fit.log_theta, fit.free_cells, LeaveOneOut(fit, scores).sums())
 
 
@@ -309,13 +283,11 @@ def adjusted_scores(fit: ConditionalFit, strata: Strata) -> Iterator[tuple[Integ
 
     Args: as for `cluster_errors`.
     """
-    linked = linked_counts(strata.signatures, fit.linkage).units
     for block in _blocks_of_clusters(strata.members.cluster):
-        clusters = np.unique(Members(strata.members.unit[block], strata.members.cluster[block]).among(linked).cluster)
         left_out = _left_out(fit, strata, block)
         adjusted = left_out.clusters.scores.toarray()[:, left_out.free]
         adjusted[left_out.high], _ = left_out.adjusted_scores(left_out.high)
-        yield clusters.astype(np.int64), adjusted
+        yield left_out.clusters.numbers, adjusted
 
 
 def _left_out(fit: ConditionalFit, strata: Strata, block: slice) -> "LeaveOneOut":
@@ -339,24 +311,20 @@ def _blocks_of_clusters(cluster_of_member: Numbers) -> Iterator[slice]:
         yield slice(first, n_members)
 
 
-def cluster_scores(fit: ConditionalFit, strata: Strata) -> "ClusterScores":
+def cluster_scores(fit: ConditionalFit, strata: Strata, linked: LinkedCounts | None = None) -> "ClusterScores":
     """Score and information of each cluster that counts, in ascending order of the clusters' numbers.
 
-    Args: as for `cluster_errors`.
+    Args:
+        fit: the estimate from `strata`.
+        strata: the counts, and the clusters of their members; a unit's multiplicity is the number of its members.
+        linked: the part of the counts that carries information; by default what the fit links.
     """
-    linked = linked_counts(strata.signatures, fit.linkage)
+    linked = linked or linked_counts(strata.signatures, fit.linkage)
     clusters, members = strata.members.among(linked.units).occurrences(len(linked.units))
-    return scores_of_members(fit, linked, members, np.ones(len(clusters)))
-
-
-def scores_of_members(fit: ConditionalFit, linked: LinkedCounts, members: Sparse, copies: Floats) -> "ClusterScores":
-    """Score and information of clusters of whole units; row g of `members` counts cluster g's units."""
-    table = linked.table
-    shares = linked.shares(fit.log_theta[linked.cells])
-    unit_scores = by_unit_and_cell(table, table.clicks - table.spread(linked.unit_clicks) * shares)
-    scores = members @ unit_scores
+    table, shares = linked.table, linked.shares(fit.log_theta[linked.cells])
+    scores = members @ by_unit_and_cell(table, table.clicks - table.spread(linked.unit_clicks) * shares)
     members.data *= linked.unit_clicks[members.indices]
-    return ClusterScores(linked, shares, scores, members, copies)
+    return ClusterScores(linked, shares, scores, members, np.ones(len(clusters)), clusters)
 
 
 def errors_from_sums(
@@ -429,10 +397,9 @@ def _statistics(left_out: "LeaveOneOut", sums: ClusterSums, random: np.random.Ge
     def signs(n_rows: int) -> Floats:
         return np.where(random.random((n_rows, number)) < 0.5, -1.0, 1.0)  # noqa: PLR2004 - a fair coin
 
-    inverse, high = left_out.inverse, left_out.high
-    low = left_out.clusters.scores[left_out.low]
-    adjusted, _ = left_out.adjusted_scores(high)
-    of_high = signs(len(high))
+    inverse, low = left_out.inverse, left_out.clusters.scores[left_out.low]
+    adjusted, _ = left_out.adjusted_scores(left_out.high)
+    of_high = signs(len(left_out.high))
     total = adjusted.T @ of_high
     n_rows = max(1, _SIGNS_AT_ONCE // number)
     for first in range(0, len(left_out.low), n_rows):
@@ -441,11 +408,11 @@ def _statistics(left_out: "LeaveOneOut", sums: ClusterSums, random: np.random.Ge
     moved = inverse @ total
     of_low = inverse @ gram(low)[np.ix_(left_out.free, left_out.free)] @ inverse
     variance = np.repeat(np.diag(of_low)[:, np.newaxis], number, axis=1)
-    for score, sign, cluster in zip(adjusted, of_high, high.tolist(), strict=True):
-        without = left_out.without(cluster)
+    for score, sign, cluster in zip(adjusted, of_high, left_out.high.tolist(), strict=True):
+        own, cells, kept = left_out.of_cluster(cluster)
         again = np.outer(score, sign)
-        again[without.cells] -= without.information @ moved[without.cells]
-        variance += (inverse @ without.adjust(again)) ** 2
+        again[cells] -= own @ moved[cells]
+        variance += (inverse @ left_out.adjusted(own, cells, kept, again)) ** 2
     spread = sums.correction[:, np.newaxis] * np.sqrt(variance)
     # Two clusters of opposite sign agree perfectly after the move: nothing is left to studentise by.
     return np.divide(np.abs(moved), spread, out=np.full_like(moved, np.inf), where=spread > 0)
@@ -465,6 +432,7 @@ class ClusterScores:
     scores: Sparse  # shape (G, I), s_g on the identified cells
     weight: Sparse  # shape (G, S), w_gj, the clicks on unit j in cluster g
     copies: Floats  # shape (G,), how many equal clusters each row stands for
+    numbers: Integers  # shape (G,), the clusters' numbers, ascending
 
     @property
     def n_rows(self) -> int:
@@ -502,21 +470,16 @@ class WholeInformation:
         # Minus an entry of H is what links two cells, and a row's sum what links its cell with the reference.
         self._to_reference = information.sum(axis=1)
 
-    def without_information(self, own: Floats, cells: Integers, leverage: float) -> "Without":
-        """The estimate without the cluster that holds some information.
+    def linked_without(self, own: Floats, cells: Integers, leverage: float) -> Flags:
+        """Free cells that H - H_g still links with their reference, shape (F,); it is singular where some are not.
 
         Args:
             own: shape (T, T), H_g on the free cells that the cluster was shown in.
             cells: shape (T,), those cells' numbers among the free ones, ascending.
             leverage: tr(H^-1 H_g).
         """
-        may_cut = leverage >= _WHOLE and not self.held
-        return Without(
-            self, own, cells, self._linked_without(own, cells) if may_cut else np.ones(len(self.scale), bool)
-        )
-
-    def _linked_without(self, own: Floats, cells: Integers) -> Flags:
-        """Free cells that H - H_g still links with their reference; it is singular where some are not."""
+        if leverage < _WHOLE or self.held:
+            return np.ones(len(self.scale), np.bool_)
         linked, place = self._to_reference * self.scale**2 > _NO_LINK, np.full(len(self.scale), -1)
         linked[cells] = (self._to_reference[cells] - own.sum(axis=1)) * self.scale[cells] ** 2 > _NO_LINK
         place[cells] = np.arange(len(cells))
@@ -529,6 +492,28 @@ class WholeInformation:
             new = left[(link * self.scale[new, np.newaxis] * self.scale[left] < -_NO_LINK).any(axis=0)]
             linked[new] = True
         return linked
+
+    def adjusted(self, own: Floats, cells: Integers, kept: Flags, scores: Floats) -> Floats:
+        """H (H - H_g)^-1 s for one s or several, shape (F,) or (F, B), zero outside of the cluster's cells.
+
+        Args:
+            own: as for `linked_without`.
+            cells: as for `linked_without`.
+            kept: as from `linked_without`.
+            scores: s.
+        """
+        all_kept, adjusted = bool(kept.all()), np.zeros_like(scores)
+        if all_kept and len(cells) <= _DIRECT * len(kept):
+            # Woodbury, M the block of H^-1 on the cluster's cells: x = (I - H_g M)^-1 s
+            shrunk = np.eye(len(cells)) - own @ self.inverse[np.ix_(cells, cells)]
+            adjusted[cells] = np.linalg.solve(shrunk, scores[cells])
+            return adjusted
+        # (H - H_g)^-1 s on the kept cells, solved at unit diagonal; 0 on the others
+        scale, rest = self.scale, unit_diagonal(self.information)[0]
+        rest[np.ix_(cells, cells)] -= own * np.outer(scale[cells], scale[cells])
+        factor = scipy.linalg.cho_factor(rest if all_kept else rest[np.ix_(kept, kept)], lower=True, overwrite_a=True)
+        adjusted[kept] = (scale[kept] * scipy.linalg.cho_solve(factor, (scale[kept] * scores[kept].T).T).T).T
+        return self.information @ adjusted
 
     def strongest_links(self) -> tuple[Integers, Floats, Floats]:
         """A spanning tree of the cells and their reference, grown by the strongest link each time (Prim 1957).
@@ -644,7 +629,7 @@ class LeaveOneOut(WholeInformation):
             return self._one_by_one(rows, cells, given, np.empty_like(given), np.ones(len(rows), np.bool_))
         # What a cluster alone links falls apart from the rest without it, and says nothing about the rest.
         cut = np.flatnonzero((self._leverage[rows] >= _WHOLE) & self._loses_a_link[rows])
-        kept_without = {row: self.without(int(rows[row])).kept for row in cut.tolist()}
+        kept_without = {row: self.of_cluster(int(rows[row]))[2] for row in cut.tolist()}
         cut_off = {row: ~kept for row, kept in kept_without.items() if not kept.all()}
         for row, lost in cut_off.items():
             given[row, lost[cells]] = 0.0
@@ -671,10 +656,10 @@ class LeaveOneOut(WholeInformation):
         """Some clusters with the scores s_g on given cells; those that are still to be done by themselves."""
         alone, whole = np.zeros(len(self.free), np.bool_), np.zeros(len(self.free))
         for row in np.flatnonzero(todo).tolist():
-            without = self.without(int(rows[row]))
-            alone |= ~without.kept
+            own, own_cells, kept = self.of_cluster(int(rows[row]))
+            alone |= ~kept
             whole[cells] = scores[row]
-            adjusted[row] = without.adjust(whole)[cells]
+            adjusted[row] = self.adjusted(own, own_cells, kept, whole)[cells]
         return rows, cells, adjusted, alone
 
     @cached_property
@@ -695,8 +680,8 @@ class LeaveOneOut(WholeInformation):
         loses[np.repeat(np.arange(len(loses)), np.diff(own.indptr))[gone]] = True
         return loses
 
-    def without(self, cluster: int) -> "Without":
-        """The estimate without one cluster."""
+    def of_cluster(self, cluster: int) -> tuple[Floats, Integers, Flags]:
+        """H_g of one cluster on its T free cells, their numbers, and the cells that are linked without it."""
         weight = self.clusters.weight
         first, last = weight.indptr[cluster : cluster + 2]
         units = weight.indices[first:last].astype(np.int64)
@@ -708,8 +693,8 @@ class LeaveOneOut(WholeInformation):
         # densely unless nearly all of it is zero
         coupling = gram(rows if _DENSE * own.n_units * own.n_cells > len(own.cell) else rows.toarray())
         kept = self.linked.reference_of[cells] != cells
-        information = laplacian(coupling)[np.ix_(kept, kept)]  # H_g on the free cells that it was shown in
-        return self.without_information(information, np.searchsorted(self.free, cells[kept]), self._leverage[cluster])
+        information, free = laplacian(coupling)[np.ix_(kept, kept)], np.searchsorted(self.free, cells[kept])
+        return information, free, self.linked_without(information, free, self._leverage[cluster])
 
     def _influence(self) -> tuple[Floats, ClusterSums]:
         """Leverage tr(H^-1 H_g), shape (G,), and the sums that need no cluster to be left out.
@@ -741,41 +726,9 @@ class LeaveOneOut(WholeInformation):
             sums[columns] = copies @ influence
             squares[columns] = copies @ influence**2
             number[columns] = copies @ (influence > _NOTHING * np.diag(self.inverse)[columns])
-        return weight @ unit_leverage, ClusterSums(
-            outer=np.zeros((0, 0)),
-            influence=sums,
-            influence_squared=squares,
-            clusters_of_cell=number,
-            n_clusters=round(float(copies.sum())),
-            alone=np.zeros(n_free, np.bool_),
-        )
-
-
-@dataclass(frozen=True)
-class Without:
-    """The estimate without one cluster."""
-
-    all: WholeInformation  # the estimate with it
-    information: Floats  # H_g on the T free cells that the cluster was shown in
-    cells: Integers  # shape (T,), those cells' numbers among the free ones
-    kept: Flags  # shape (F,), cells that are linked with their reference without the cluster, too
-
-    def adjust(self, scores: Floats) -> Floats:
-        """H (H - H_g)^-1 s for one s or several, shape (F,) or (F, B), zero outside of the cluster's cells."""
-        all_kept, cells = bool(self.kept.all()), self.cells
-        adjusted = np.zeros_like(scores)
-        if all_kept and len(cells) <= _DIRECT * len(self.kept):
-            # Woodbury, M the block of H^-1 on the cluster's cells: x = (I - H_g M)^-1 s
-            shrunk = np.eye(len(cells)) - self.information @ self.all.inverse[np.ix_(cells, cells)]
-            adjusted[cells] = np.linalg.solve(shrunk, scores[cells])
-            return adjusted
-        # (H - H_g)^-1 s on the kept cells, solved at unit diagonal; 0 on the others
-        scale, kept = self.all.scale, self.kept
-        rest = unit_diagonal(self.all.information)[0]
-        rest[np.ix_(cells, cells)] -= self.information * np.outer(scale[cells], scale[cells])
-        factor = scipy.linalg.cho_factor(rest if all_kept else rest[np.ix_(kept, kept)], lower=True, overwrite_a=True)
-        adjusted[kept] = (scale[kept] * scipy.linalg.cho_solve(factor, (scale[kept] * scores[kept].T).T).T).T
-        return self.all.information @ adjusted
+        no_cell = np.zeros(n_free, np.bool_)
+        whole = ClusterSums(np.zeros((0, 0)), sums, squares, number, round(float(copies.sum())), no_cell)
+        return weight @ unit_leverage, whole
 
 
 def _adjust_together(

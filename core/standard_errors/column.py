@@ -187,10 +187,8 @@ def column_sums(
         period: the length of the periods within which attractiveness was one.
         by: the columns whose values are the clusters. They are summed in chunks of 50 million impressions.
     """
-    log, whole = (
-        WholeLog(statistics.plan, statistics.cells, fit, period, by),
-        WholeInformation(fit.information, fit.inverse),
-    )
+    log = WholeLog(statistics.plan, statistics.cells, fit, period, by)
+    whole = WholeInformation(fit.information, fit.inverse)
     n_free, identified = len(whole.inverse), np.flatnonzero(fit.linkage.identified)
     at_once, chunks = max(1, _BLOCK // n_free**2), 1 + int(statistics.cell_totals[0].sum() // _CHUNK)
     of_chunks: list[ClusterSums] = []
@@ -210,10 +208,10 @@ def column_sums(
             some = high[first : first + at_once]
             own = reduce(add, statistics.over_rows(partial(log.information_of, chosen=clusters[some])))
             for cluster, of_cluster in zip(some.tolist(), own, strict=True):
-                without = whole.without_information(of_cluster, np.arange(n_free), float(leverage[cluster, 0]))
-                adjusted = without.adjust(scores[cluster])
+                kept = whole.linked_without(of_cluster, np.arange(n_free), float(leverage[cluster, 0]))
+                adjusted = whole.adjusted(of_cluster, np.arange(n_free), kept, scores[cluster])
                 outer += np.outer(adjusted, adjusted)
-                alone |= ~without.kept
+                alone |= ~kept
         of_chunks.append(
             ClusterSums(
                 outer=whole.inverse @ outer @ whole.inverse,
@@ -280,8 +278,8 @@ def sums_of_impressions(
         residual: shape (M,).
         clicks: shape (M,), how often it was clicked.
     """
-    _, number = np.unique(cluster, return_inverse=True)
-    n_clusters, n_units, n_cells = int(number.max(initial=-1)) + 1, len(linked.units), len(linked.cells)
+    clusters, number = np.unique(cluster, return_inverse=True)
+    n_clusters, n_units, n_cells = len(clusters), len(linked.units), len(linked.cells)
     table = linked.table
     shares = linked.shares(fit.log_theta[linked.cells])
     places, shape = np.concatenate([unit, n_units + cell]), (n_clusters, n_units + n_cells)
@@ -293,4 +291,4 @@ def sums_of_impressions(
     )
     scores = occurrences(np.tile(number, 2), places, shape, np.tile(residual, 2)) @ parts_of_score
     weight = occurrences(number, unit, (n_clusters, n_units), clicks)
-    return LeaveOneOut(fit, ClusterScores(linked, shares, scores, weight, np.ones(n_clusters))).sums()
+    return LeaveOneOut(fit, ClusterScores(linked, shares, scores, weight, np.ones(n_clusters), clusters)).sums()

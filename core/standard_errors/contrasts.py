@@ -73,11 +73,11 @@ import numpy as np
 import scipy
 
 from posbias.core.arrays import linalg
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, sum_by_number
+from posbias.core.arrays.count_table import Floats, Integers, sum_by_number
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.standard_errors.cluster import ClusterErrors
-from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional, linked_counts
+from posbias.core.standard_errors.cluster import ClusterErrors, cluster_scores
+from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional
 
 Alternative = Literal["two-sided", "greater"]
 
@@ -357,25 +357,11 @@ class StrataEstimate:
 
     def scored(self) -> ScoredEstimate:
         """The estimate with its scores, s_g = sum_{j in g} (c_j - C_j p_j), and response H^-1."""
-        fit = self.fit
-        linked = linked_counts(self.strata.signatures, fit.linkage)
-        table = linked.table
-        of_entries = table.clicks - table.spread(linked.unit_clicks) * linked.shares(fit.log_theta[linked.cells])
-        clusters, scores = sum_by_cluster(table, of_entries, self.strata.members.among(linked.units))
-        response = np.zeros((len(fit.log_theta), len(linked.cells)))
-        response[np.ix_(fit.free_cells, linked.free)] = fit.inverse
-        errors = self.errors
-        return ScoredEstimate(fit.log_theta, errors.std_error, errors.degrees, clusters, scores, response)
-
-
-def sum_by_cluster(table: CountTable, entry_scores: Floats, members: Members) -> tuple[Integers, linalg.Sparse]:
-    """Scores, shape (R,) by entry of one copy of each unit, summed over the members of each cluster.
-
-    Returns:
-        The clusters' numbers, shape (G,), ascending, and their scores, shape (G, K).
-    """
-    clusters, counts = members.occurrences(table.n_units)
-    return clusters, counts @ linalg.by_unit_and_cell(table, entry_scores)
+        fit, errors = self.fit, self.errors
+        scores = cluster_scores(fit, self.strata)
+        response = np.zeros((len(fit.log_theta), len(scores.linked.cells)))
+        response[np.ix_(fit.free_cells, scores.linked.free)] = fit.inverse
+        return ScoredEstimate(fit.log_theta, errors.std_error, errors.degrees, scores.numbers, scores.scores, response)
 
 
 def difference_errors(first: ScoredEstimate, second: ScoredEstimate) -> tuple[Floats, Floats | None]:
@@ -456,26 +442,25 @@ def score_test(strata: Strata, cell: Integers, direction: Floats, group: Integer
     except (IdentifiabilityError, np.linalg.LinAlgError):
         return None
     inside = replace(strata, signatures=strata.signatures.only_cells(fit.linkage.identified[cell]))
-    return _tested(inside, np.exp(np.nan_to_num(fit.log_theta))[cell], direction, cell, fit)
+    return units_test(inside, direction, cell, fit)
 
 
-def units_test(strata: Strata, direction: Floats) -> ScoreTest | None:
+def units_test(
+    strata: Strata, direction: Floats, cell: Integers | None = None, fit: ConditionalFit | None = None
+) -> ScoreTest | None:
     """Score test where each unit lies in one cell of the model, so that its theta drops out: there is none to fit.
 
     Args:
         strata: counts per unit and fine cell, and the clusters of the units, each unit once.
-        direction: shape (F,), z.
+        direction: shape (F,), z; z* = z without a fit.
+        cell: shape (F,), the model's cells e(f), if units lie in several.
+        fit: of these.
     """
-    return _tested(strata, np.ones(strata.signatures.n_cells), direction)
-
-
-def _tested(
-    strata: Strata, theta: Floats, direction: Floats, cell: Integers | None = None, fit: ConditionalFit | None = None
-) -> ScoreTest | None:
-    """The test of z at theta, both of shape (F,); z* = z without a fit of the model's cells e(f)."""
     units = np.flatnonzero(strata.signatures.links)
     table, members = strata.signatures.take(units), strata.members.among(units).by_cluster()
-    share = table.impressions * theta[table.cell]
+    share = table.impressions.copy()
+    if cell is not None and fit is not None:
+        share *= np.exp(np.nan_to_num(fit.log_theta))[cell[table.cell]]
     share /= table.spread(table.sum_by_unit(share))
     expected = table.spread(table.sum_by_unit(table.clicks)) * share
 
