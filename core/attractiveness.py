@@ -37,7 +37,7 @@ without a click the mean would otherwise run to 0, and with equal units the stre
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import scipy
@@ -152,12 +152,11 @@ class _Concentrated:
         """Mean and standard deviation of gamma."""
         low, high, at_zero, at_one = self._range()
         mean, deviation = np.empty_like(self.mode), np.empty_like(self.mode)
-        for left in (False, True):
-            for right in (False, True):
-                units = np.flatnonzero((at_zero == left) & (at_one == right))
-                if len(units):
-                    ends = low[units], high[units]
-                    mean[units], deviation[units] = self._integrate(units, *ends, left=left, right=right)
+        for left, right in product((False, True), repeat=2):
+            units = np.flatnonzero((at_zero == left) & (at_one == right))
+            if len(units):
+                ends = low[units], high[units]
+                mean[units], deviation[units] = self._integrate(units, *ends, left=left, right=right)
         return mean, deviation
 
     def _range(self) -> tuple[Floats, Floats, Flags, Flags]:

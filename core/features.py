@@ -65,7 +65,7 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, starts, sum_by_number
+from posbias.core.arrays.count_table import Added, CountTable, Flags, Floats, Hashes, Integers, starts, sum_by_number
 from posbias.core.arrays.linalg import solve
 from posbias.core.choices import Cluster
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
@@ -377,20 +377,16 @@ class StratumEdges:
     @property
     def n_strata(self) -> int:
         """Number of strata of one context."""
-        return FOLDS * self._bins**2
-
-    @property
-    def _bins(self) -> int:
-        return self.relevance.shape[1] + 1
+        return FOLDS * (self.relevance.shape[1] + 1) ** 2
 
     def stratum(self, scores: Floats, places: Floats, fold: Integers) -> Integers:
         """The number of each row's stratum within its context, shape (n,)."""
-        number = np.zeros(len(fold), np.int64)
+        number, bins = np.zeros(len(fold), np.int64), self.relevance.shape[1] + 1
         for one in range(FOLDS):
             rows = np.flatnonzero(fold == one)
             by_relevance = np.searchsorted(self.relevance[one], scores[rows], side="right")
             by_place = np.searchsorted(self.place[one], places[rows], side="right")
-            number[rows] = (one * self._bins + by_relevance) * self._bins + by_place
+            number[rows] = (one * bins + by_relevance) * bins + by_place
         return number
 
 
@@ -406,7 +402,7 @@ class ScoredRows:
 
 
 @dataclass(frozen=True)
-class ExposureCounts:
+class ExposureCounts(Added):
     """Exposure and clicks by stratum and cell; those of two parts of a log add up."""
 
     exposure: Floats  # weighted sum of g, shape (S, K)
@@ -421,9 +417,6 @@ class ExposureCounts:
             sum_by_number(number, rows.weight * rows.exposure, length).reshape(shape),
             sum_by_number(number, rows.weight * rows.click, length).reshape(shape),
         )
-
-    def __add__(self, other: "ExposureCounts") -> "ExposureCounts":
-        return ExposureCounts(self.exposure + other.exposure, self.clicks + other.clicks)
 
     def table(self, context: Integers) -> CountTable:
         """As a table whose units are stratum by stratum within context by context: number c S + b.

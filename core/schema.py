@@ -124,16 +124,10 @@ class Roles:
     no_session: bool = False  # whether no column tells pages apart, whatever its name: a row with lists is one
     guessed: tuple[tuple[str, str], ...] = ()  # options with columns that were taken from likely, not certain names
 
-    def or_else(self, *, session: str, query: str, doc: str, position: str, click: str) -> "Roles":
-        """The columns that were named, and these for the others."""
-        return replace(
-            self,
-            session=self.session or (session,),
-            query=self.query or (query,),
-            doc=self.doc or (doc,),
-            position=self.position or position,
-            click=self.click or click,
-        )
+    def or_else(self, session: str, query: str, doc: str) -> "Roles":
+        """The columns that were named, and these for the others, beside `position` and `click`."""
+        key = {SESSION: self.session or (session,), QUERY: self.query or (query,), DOC: self.doc or (doc,)}
+        return replace(self, **key, position=self.position or POSITION, click=self.click or CLICK)
 
     def ids(self) -> list[str]:
         """The columns that tell pairs apart, each once, in the log's own names."""

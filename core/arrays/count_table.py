@@ -45,22 +45,6 @@ class CountTable:
     clicks: Floats  # shape (R,), 0 <= c <= n
     multiplicity: Floats  # shape (J,), how many equal pairs a unit stands for (1 before compression)
 
-    @classmethod
-    def from_dense(cls, impressions: Floats, clicks: Floats) -> Self:
-        """The table of dense counts, each of shape (J, K): no impressions, no entry.
-
-        e.g. impressions [[3, 0, 2]] -> start [0, 2], cell [0, 2], impressions [3, 2]
-        """
-        unit, cell = np.nonzero(impressions)
-        return cls(
-            n_cells=impressions.shape[1],
-            start=starts(np.bincount(unit, minlength=len(impressions))),
-            cell=cell.astype(np.int64),
-            impressions=impressions[unit, cell].astype(np.float64),
-            clicks=clicks[unit, cell].astype(np.float64),
-            multiplicity=np.ones(len(impressions)),
-        )
-
     @property
     def n_units(self) -> int:
         """Number of units J."""
@@ -135,12 +119,10 @@ class CountTable:
             yield slice(first, last), self.read(first, last)
             first = last
 
-    def sum_blocks(self, of_block: Callable[["CountTable"], tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
-        """The sums over the blocks of two values by cell, shape (K,) each, of several blocks at once."""
-        totals = np.zeros((2, self.n_cells))
-        for of_one in at_once(lambda part: of_block(part[1]), self.blocks()):
-            totals += of_one
-        return totals[0], totals[1]
+    def sum_blocks(self, of_block: Callable[["CountTable"], tuple[Floats, ...]]) -> list[Floats]:
+        """The sums over the blocks of some values by cell, shape (K,) each, of several blocks at once."""
+        of_blocks = at_once(lambda part: of_block(part[1]), self.blocks())
+        return [sum(of_value, np.zeros(self.n_cells)) for of_value in zip(*of_blocks, strict=True)]
 
     def take(self, units: Integers) -> "CountTable":
         """The given units, in the given order; one that is given twice appears twice. The first ones are not copied."""
@@ -211,11 +193,7 @@ def concatenate(tables: list[CountTable]) -> CountTable:
     n_cells = tables[0].n_cells
     start = starts(np.concatenate([table.entries_of_unit for table in tables]))
     cells = [table.cell for table in tables]
-    counts = [
-        [table.impressions for table in tables],
-        [table.clicks for table in tables],
-        [table.multiplicity for table in tables],
-    ]
+    counts = [[getattr(table, name) for table in tables] for name in ("impressions", "clicks", "multiplicity")]
     tables.clear()
     at_a_time = 1 if start[-1] < _BLOCK else None
     return CountTable(n_cells, start, _joined(cells), *at_once(_joined, counts, at_a_time))
@@ -327,12 +305,7 @@ def compress_with_keys(table: CountTable, cell_code: Hashes | None = None) -> tu
 
 
 def signature_keys(table: CountTable, cell_code: Hashes | None = None) -> Hashes:
-    """The number by which signatures are sorted, shape (J,): a hash of the entries, units that link cells first."""
-    return (_unit_hashes(table, cell_code) & ~_TOP_BIT) | np.where(table.links, np.uint64(0), _TOP_BIT)
-
-
-def _unit_hashes(table: CountTable, cell_code: Hashes | None) -> Hashes:
-    """Hash of each unit's entries, shape (J,).
+    """The number by which signatures are sorted, shape (J,): a hash of the entries, units that link cells first.
 
     Where weighted counts have last bits, which another processor rounds otherwise, these only decide the low bits: the
     order of the signatures, and so which of them stand for all in a sample, does not depend on them.
@@ -343,7 +316,7 @@ def _unit_hashes(table: CountTable, cell_code: Hashes | None) -> Hashes:
     if any((of_counts & _LAST_BITS).any() for of_counts in bits):
         rounded = ((of_counts + (_LAST_BITS >> _ONE)) & ~_LAST_BITS for of_counts in bits)
         hashes = (_hash_entries(table, code, *rounded) & ~_LAST_BITS) | (hashes & _LAST_BITS)
-    return hashes
+    return (hashes & ~_TOP_BIT) | np.where(table.links, np.uint64(0), _TOP_BIT)
 
 
 def _hash_entries(table: CountTable, code: Hashes, impressions: Hashes, clicks: Hashes) -> Hashes:

@@ -4,14 +4,13 @@ A symmetric matrix A is worked on as B = S A S, with the diagonal S that makes B
 
     A x = y  <=>  B (x / s) = s y,    A^-1 = S B^-1 S
 
-With many cells, A^-1 is made in the place of B by Cholesky's factors, and A x = y is solved from products with A alone,
-by conjugate gradients on B (Hestenes & Stiefel 1952; Nocedal & Wright 2006, algorithm 5.3).
+With many cells, A^-1 is made in the place of B by Cholesky's factors.
 
 Importing SciPy's parts takes 0.3 s, which `--help` and most of the commands would pay for nothing: `import scipy` loads
 none, and each is loaded where it is first used.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from threading import Thread
 from typing import Any
@@ -100,9 +99,6 @@ def _load() -> None:
 MANY = 500
 """Cells from which on time and memory count more than the last bits of what fewer cells gave before."""
 
-_PRECISION = 1e-10  # of x, in the norm of B, relative to its length
-_ROUNDS = 4  # times the number of cells: in exact arithmetic one would do
-
 
 def unit_diagonal(matrix: Floats) -> tuple[Floats, Floats]:
     """A symmetric matrix scaled to unit diagonal, and the scale; 0 where its diagonal is at most 0.
@@ -150,33 +146,6 @@ def inverse(matrix: Floats) -> Floats:
         scaled, scale = unit_diagonal(matrix)
     result = np.linalg.inv(scaled) * np.outer(scale, scale)
     return (result + result.T) / 2
-
-
-def conjugate_gradients(times: Callable[[Floats], Floats], diagonal: Floats, right: Floats) -> Floats:
-    """The x of A x = y, for a positive definite A of which products are known.
-
-    Where rounding ends the iterations early, x is what they have until then: it always leads upwards, x'y >= 0.
-
-    Args:
-        times: A v of a vector v, shape (F,).
-        diagonal: of A, shape (F,), above 0.
-        right: y, shape (F,).
-    """
-    x, r = np.zeros_like(right), right.copy()
-    z = r / diagonal
-    p = z
-    before = first = float(r @ z)
-    for _ in range(_ROUNDS * len(right)):
-        change = times(p)
-        bent = float(p @ change)
-        if not (before > _PRECISION**2 * first and bent > 0):
-            break
-        x += before / bent * p
-        r -= before / bent * change
-        z = r / diagonal
-        before, last = float(r @ z), before
-        p = z + before / last * p
-    return x
 
 
 def pseudo_inverse(matrix: Floats) -> Floats:

@@ -39,7 +39,6 @@ is the same for all clusters (`standard_errors.cluster`).
 Source: Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019, "Estimating Position Bias without Intrusive Interventions".
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise, starmap
@@ -75,7 +74,7 @@ UNCLICKED_SHARE = 1e-3
 """Units without a click that every set counts in addition, as a share of its units."""
 
 _LEVERAGE = 0.01  # below it, leaving a cluster out changes H^-1 by about one percent
-_LONGEST_STEP = 4.0  # of a log propensity, in one Newton step
+_LIMITS = optimize.Limits(longest_step=4.0, tolerance=1e-10, stalled=optimize.ROUNDING)  # of a log propensity
 _CANCELLED = 1e-13  # of the objective: a smaller change of it is rounding
 
 
@@ -152,22 +151,12 @@ class AllPairsFit:
     iterations: int  # Newton steps taken
 
 
-def fit_allpairs(
-    table: CountTable,
-    linkage: Linkage,
-    *,
-    tolerance: float = 1e-10,
-    max_iterations: int = 100,
-    on_iteration: Callable[[int, float], None] | None = None,
-) -> AllPairsFit:
+def fit_allpairs(table: CountTable, linkage: Linkage, on_iteration: optimize.OnStep | None = None) -> AllPairsFit:
     """Maximise l by Newton's method with step halving, on the identified cells.
 
     Args:
         table: counts per unit (a pair, stratum or signature) and cell. Units without a click count in the sets.
         linkage: which cells are identified, of the same table.
-        tolerance: the largest change of a log propensity that counts as none. A step that no longer shrinks and is
-            below 1e-7 is rounding, and counts as none as well.
-        max_iterations: Newton steps at most; the result says if they were not enough.
         on_iteration: called after each step with its number and its largest change.
     """
     linked = linked_counts(table, linkage)
@@ -187,8 +176,7 @@ def fit_allpairs(
 
         return step, falls_short, None
 
-    limits = optimize.Limits(_LONGEST_STEP, tolerance, stalled=optimize.ROUNDING, max_iterations=max_iterations)
-    log_theta, converged, iterations = optimize.climb(propose, np.zeros(n_cells), limits, on_iteration)
+    log_theta, converged, iterations = optimize.climb(propose, np.zeros(n_cells), _LIMITS, on_iteration)
     profile = sets.profile(log_theta)
     information = sets.laplacian(profile.conductance, n_cells)[np.ix_(free, free)]
     return AllPairsFit(linked, sets, log_theta, profile, information, converged, iterations)

@@ -214,11 +214,6 @@ def empirical_bernstein(
     return mean - math.sqrt(2.0 * variance * log / n_pages) - 7.0 * largest * log / (3.0 * (n_pages - 1))
 
 
-def sample_variance(total: float, squares: float, n_pages: int) -> float:
-    """Sample variance of n terms with this sum and this sum of squares; 0 for one."""
-    return max(squares - total**2 / n_pages, 0.0) / (n_pages - 1) if n_pages > 1 else 0.0
-
-
 def largest_gain(weights: CellWeights, depth: int) -> float:
     """B of DCG: the most that one page can gain, every position with its largest weight and clicked.
 
@@ -264,9 +259,9 @@ class Bound:
             return np.nan, np.nan
         rest, options = evaluation.totals.rest, evaluation.options
         total = float(evaluation.totals.sums[options.column(ranking, measure, weighted=True)])
-        variance = sample_variance(total, float(rest.squares[ranking, MEASURES.index(measure)]), rest.n_pages)
+        mean, squares = total / rest.n_pages, float(rest.squares[ranking, MEASURES.index(measure)])
+        variance = max(squares - total * mean, 0.0) / max(rest.n_pages - 1, 1)
         given = rest.n_pages, largest_gain(self.weights, options.depth), self.confidence, options.n_rankings
-        mean = total / rest.n_pages
         return hoeffding(mean, *given), empirical_bernstein(mean, variance, *given)
 
 

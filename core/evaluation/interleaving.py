@@ -23,6 +23,7 @@ Left out of the credit is the common prefix of both rankings, which a coin decid
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import polars as pl
@@ -215,12 +216,12 @@ class Verdict:
         return int(np.sign(self.difference)) if self.e_value >= DECIDED else 0
 
     @classmethod
-    def of_pages(cls, pages: float, total: float, squares: float, rho: float) -> "Verdict":
+    def of_pages(cls, pages: float, total: float, squares: float, rho: float) -> Self:
         """The verdict on this traffic, of pages each by itself: N, S and V."""
-        return cls._of(pages, total, squares, total, pages, rho, pages, 1.0)
+        return cls._of((pages, total, squares, total, pages), rho, pages, 1.0)
 
     @classmethod
-    def of_clusters(cls, pages: Floats, totals: Floats, rho: float) -> "Verdict":
+    def of_clusters(cls, pages: Floats, totals: Floats, rho: float) -> Self:
         """The verdict for queries, or users, like those of the log.
 
         Args:
@@ -233,22 +234,14 @@ class Verdict:
         effective = squares**2 / fourth if fourth > 0 else 0.0
         if effective < FEWEST_CLUSTERS:
             return cls(n, total / n if n else math.nan, math.nan, (math.nan, math.nan), effective)
-        factor = effective / (effective - 1)
         sums = n, total, squares, float(pages @ totals), float(pages @ pages)
-        return cls._of(*sums, rho, effective, factor)
+        return cls._of(sums, rho, effective, effective / (effective - 1))
 
     @classmethod
-    def _of(
-        cls,
-        pages: float,
-        total: float,
-        squares: float,
-        cross: float,
-        squared_pages: float,
-        rho: float,
-        effective: float,
-        factor: float,
-    ) -> "Verdict":
+    def _of(cls, sums: tuple[float, float, float, float, float], rho: float, effective: float, factor: float) -> Self:
+        """The verdict of N, S, V, sum n D and sum n^2."""
+        pages, total, squares, cross, squared_pages = sums
+
         def log_e_of(mu: float) -> float:
             spread = squares - 2 * mu * cross + mu * mu * squared_pages
             return log_e(total - mu * pages, factor * max(spread, 0.0), rho)

@@ -298,9 +298,8 @@ def compare_with_pairs(
         return None
     apart = contrasts.pairwise_contrasts(reference[cells], cells, n_cells)
     difference = apart @ (np.nan_to_num(fits[0].log_theta) - np.nan_to_num(fits[1].log_theta))
-    covariance = apart @ np.nan_to_num(variance) @ apart.T + np.diag(
-        np.full(len(cells), 1e-12)
-    )  # two cells that agree to the last click
+    # 1e-12: two cells may agree to the last click
+    covariance = apart @ np.nan_to_num(variance) @ apart.T + 1e-12 * np.eye(len(cells))
     position = np.log(statistics.position_of_cell)
     direction = position[cells] - position[reference[cells]]
     weighed = scipy.linalg.cho_solve(scipy.linalg.cho_factor(covariance, lower=True, overwrite_a=True), direction)
@@ -396,21 +395,18 @@ def joint_slopes(joint: JointFit, table: CountTable) -> tuple[Floats, Floats]:
     mu = table.spread(gamma) * theta[table.cell]
     score = (table.clicks - table.impressions * mu) / (1 - mu)
     value = (table.impressions - table.clicks) * mu / (1 - mu) ** 2
-    curvature = table.sum_by_unit(value) + _curvature(joint.options.attractiveness_prior, gamma)
+    # Of the priors' logarithms in log x, minus the second derivatives, s (1 - v) x / (1 - x)^2
+    of_theta, of_gamma = joint.options.examination_prior.pseudo_skips, joint.options.attractiveness_prior.pseudo_skips
+    curvature = table.sum_by_unit(value) + of_gamma * gamma / (1 - gamma) ** 2
     lost = np.divide(table.multiplicity, curvature, out=np.zeros_like(curvature), where=curvature > 0)
     lost[gamma >= LARGEST] = 0.0
     information = np.diag(table.sum_by_cell(table.spread(table.multiplicity) * value))
-    information += np.diag(_curvature(joint.options.examination_prior, theta))
+    information += np.diag(of_theta * theta / (1 - theta) ** 2)
     information -= gram(by_unit_and_cell(table, value * table.spread(np.sqrt(lost))))
     held = theta >= LARGEST
     information[held, :] = 0.0
     information[:, held] = 0.0
     return score, information
-
-
-def _curvature(prior: BetaPrior, probability: Floats) -> Floats:
-    """Minus the second derivative of the prior's logarithm in log x, s (1 - v) x / (1 - x)^2."""
-    return prior.pseudo_skips * probability / (1 - probability) ** 2
 
 
 LARGEST_SAMPLE = 100_000

@@ -33,15 +33,8 @@ MOST_POSITIONS = 100
 
 _IN_FULL = 50  # positions from the top that are all drawn
 _LONGEST_LABEL = 60
-_NUMBERS = {
-    IMPRESSIONS: IMPRESSIONS,
-    CLICKS: CLICKS,
-    "ctr": CLICK_RATE,
-    PROPENSITY: PROPENSITY,
-    "ci_low": LOW,
-    "ci_high": HIGH,
-    LINKING_CLICKS: LINKING_CLICKS,
-}
+_NUMBERS = (IMPRESSIONS, CLICKS, "ctr", PROPENSITY, "ci_low", "ci_high", LINKING_CLICKS)
+_NEW_NAMES = {"ctr": CLICK_RATE, "ci_low": LOW, "ci_high": HIGH}
 _OF_REFERENCE = "of_reference"
 _COUNTS = (IMPRESSIONS, CLICKS, LINKING_CLICKS)
 
@@ -118,8 +111,8 @@ def plotted_curves(
         ),
         _labels(table, curve),
         _labels(table, context).alias(_OF_REFERENCE),
-        *(number.alias(new) for number, new in zip(numbers, _NUMBERS.values(), strict=True)),
-    )
+        *numbers,
+    ).rename(_NEW_NAMES)
     finite = [name for name, dtype in cells.schema.items() if dtype == pl.Float64]
     cells = cells.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name) for name in finite)
     # Click rates as what people take for propensities: relative to that of the reference cell of the context, the first

@@ -18,19 +18,12 @@ import numpy as np
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
 from posbias.core.choices import FREE, SHAPES, Plugin, Room, unknown_name
-from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER, Intervals
+from posbias.core.standard_errors.cluster import Intervals
 from posbias.core.standard_errors.contrasts import ContrastTest, StrataEstimate
 from posbias.core.theta.conditional import Linkage, LinkedCounts, linked_counts
 
 SHAPE_ALONE = "the log does not link it: its number rests on the shape alone"
 ONE_END = "clicks lie at one end only: no finite slope"
-
-
-def reasons_of(unknown: Flags, without_error: Flags, agreeing: Flags, unlinked: Flags) -> tuple[str | None, ...]:
-    """Why a cell has no number, no interval, or on what its number rests, all of shape (K,)."""
-    conditions = [unknown, without_error & agreeing, without_error, unlinked]
-    reasons = np.select(conditions, [ONE_END, AGREEING, ONE_CLUSTER, SHAPE_ALONE], default="")
-    return tuple(str(reason) or None for reason in reasons)
 
 
 _INNER = 1e-11  # share of a unit's clicks that lies before its last cell, or after its first
@@ -44,9 +37,10 @@ class ShapedEstimate:
     intervals: Intervals  # how sure it is; monotone: given the blocks
     converged: bool  # whether the optimum was reached
     test: ContrastTest  # against the free estimate; power: shape - free, by cell; monotone: how far that one rises
-    misfit: tuple[int, ...]  # the positions that say most against the shape where it is rejected; else none
     eta: Floats  # shape (K,), power: the severity of the cell's group, NaN where there is none; other shapes: NaN
     eta_error: Floats  # shape (K,), its standard error
+    misfit: tuple[int, ...] = ()  # the positions that say most against the shape where it is rejected; else none
+
     tau: float = np.nan  # smooth: how far the curve leaves a power of the position
     covariance: Floats | None = None  # shape (K, K), product: of the errors of log theta, as far as clusters say
     block: Integers | None = None  # shape (K,), monotone: the cell whose number the cell shares, possibly its own
@@ -87,13 +81,6 @@ def units_with_slope(counts: LinkedCounts, x: Floats) -> tuple[Flags, Flags]:
     before = counts.unit_clicks * part.max_by_unit(x) - clicked
     after = clicked + counts.unit_clicks * part.max_by_unit(-x)
     return before > _INNER * counts.unit_clicks, after > _INNER * counts.unit_clicks
-
-
-def gains(linked: LinkedCounts, shares: Floats, move: Floats) -> Floats:
-    """The gain in l of one copy of each unit when the log propensities of its entries move, shape (J,)."""
-    table = linked.table
-    growth = table.sum_by_unit(shares * np.expm1(move))
-    return table.sum_by_unit(table.clicks * move) - linked.unit_clicks * np.log1p(growth)
 
 
 def walk_covariance(x: Floats) -> Floats:

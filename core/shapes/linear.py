@@ -109,7 +109,7 @@ class PowerShape(CurveShape):
         unknown, reason = np.full(len(down), np.nan), (ONE_END,) * len(down)
         if form is None:
             nothing = contrasts.contrast_test(np.empty(0), np.empty(0), np.empty(0))
-            return ShapedEstimate(unknown, Intervals.unknown(reason), True, nothing, (), unknown, unknown)
+            return ShapedEstimate(unknown, Intervals.unknown(reason), True, nothing, unknown, unknown)
         intervals, log_theta = form.intervals, np.where(sloped, form.log_theta, np.nan)
         numbers = (intervals.std_error, intervals.low, intervals.high, intervals.effective_clusters)
         known = [np.where(sloped, of, np.nan) for of in numbers]
@@ -185,15 +185,13 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     effective = np.where(np.isfinite(error) & (by_clicks > 0), sums.effective_clusters, np.nan)
     response = by_effect @ inverse @ by_effect[cells].T
     of_form = ScoredEstimate(log_theta, error, np.full(n_cells, np.inf), scores.numbers, scores.scores, response)
-    unknown = np.full(n_cells, np.nan)
     return ShapedEstimate(
         log_theta=log_theta,
         intervals=Intervals(error, np.exp(log_theta - margin), upper_end(log_theta + margin), effective, reason),
         converged=converged,
         test=contrasts.difference_test(of_form, free.scored()),
-        misfit=(),
-        eta=unknown,
-        eta_error=unknown,
+        eta=np.full(n_cells, np.nan),
+        eta_error=np.full(n_cells, np.nan),
         covariance=sums.covariance,
     )
 

@@ -10,7 +10,7 @@ import scipy
 
 from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.shapes import SHAPE_ALONE, CurveShape, ShapedEstimate, gains
+from posbias.core.shapes import SHAPE_ALONE, CurveShape, ShapedEstimate
 from posbias.core.standard_errors.cluster import Intervals, cluster_errors
 from posbias.core.standard_errors.contrasts import StrataEstimate, linear_contrast_test, pairwise_contrasts
 from posbias.core.theta.conditional import LinkedCounts, comparable_in_order, fit_conditional, linked_counts
@@ -74,7 +74,7 @@ class MonotoneShape(CurveShape):
         order = order[by_log.identified[order]]
         follows = np.diff(by_log.reference_of[order]) == 0
         ends = order[:-1][follows], order[1:][follows]
-        test = linear_contrast_test(pairwise_contrasts(*ends, len(own)), free.fit, free.errors, alternative="greater")
+        test = linear_contrast_test(pairwise_contrasts(*ends, len(own)), free.fit, free.errors, rises_only=True)
         misfit = tuple(int(position_of_cell[cells[test.largest]]) for cells in ends) if test.rejected else ()
         unlinked = [
             SHAPE_ALONE if here and why else why for here, why in zip(linkage.identified, by_log.reason, strict=True)
@@ -120,12 +120,14 @@ class _Monotone:
         That is a non-negative least squares problem in the Cholesky factor of the information; a part of the way there
         no increment is below 0, either.
         """
-        shares = self.linked.shares(self.curve_of @ increments)
+        table, shares = self.linked.table, self.linked.shares(self.curve_of @ increments)
         gradient, information = self._slopes(shares)
 
         def falls_short(step: Floats) -> bool:
-            gain = gains(self.linked, shares, (self.curve_of @ step)[self.linked.table.cell])
-            return not self.linked.table.multiplicity @ gain > 0
+            move = (self.curve_of @ step)[table.cell]
+            growth = table.sum_by_unit(shares * np.expm1(move))
+            gain = table.sum_by_unit(table.clicks * move) - self.linked.unit_clicks * np.log1p(growth)
+            return not table.multiplicity @ gain > 0
 
         return _newton_target(increments, gradient, information) - increments, falls_short, None
 

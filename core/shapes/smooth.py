@@ -26,10 +26,11 @@ import numpy as np
 from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.shapes import (
+    ONE_END,
+    SHAPE_ALONE,
     CurveShape,
     ShapedEstimate,
     counts_of_all_cells,
-    reasons_of,
     units_with_slope,
     walk_covariance,
 )
@@ -37,6 +38,7 @@ from posbias.core.standard_errors import contrasts
 from posbias.core.standard_errors.cluster import (
     AGREEING,
     AGREEMENT,
+    ONE_CLUSTER,
     ClusterSums,
     Intervals,
     LeaveOneOut,
@@ -82,14 +84,14 @@ class SmoothShape(CurveShape):
             numbers[:, curves.free], tau, converged = curves.posterior()
         log_theta, std_error, low, high, effective = numbers
         unlinked = ~linkage.identified & ~curves.at_reference
-        reasons = reasons_of(np.isnan(log_theta), np.isnan(std_error), curves.agreeing, unlinked)
-        nothing = np.empty(0)
+        alone, nothing = np.isnan(std_error), np.empty(0)
+        conditions = [np.isnan(log_theta), alone & curves.agreeing, alone, unlinked]
+        reasons = np.select(conditions, [ONE_END, AGREEING, ONE_CLUSTER, SHAPE_ALONE], default="")
         return ShapedEstimate(
             log_theta=log_theta,
-            intervals=Intervals(std_error, low, high, effective, reasons),
+            intervals=Intervals(std_error, low, high, effective, tuple(str(reason) or None for reason in reasons)),
             converged=converged,
             test=contrasts.contrast_test(nothing, nothing, nothing),  # it follows the log where the log speaks
-            misfit=(),
             eta=np.full(n_cells, np.nan),
             eta_error=np.full(n_cells, np.nan),
             tau=tau,

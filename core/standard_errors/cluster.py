@@ -49,11 +49,11 @@ widen the sandwich's interval, and never narrows it. Its standard error is the s
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
 from operator import add
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import scipy
@@ -131,11 +131,10 @@ class Intervals:
 
     def or_else(self, other: "Intervals") -> "Intervals":
         """These where there is an error, the other ones where there is none."""
-        has, mixed = np.isfinite(self.std_error), dict[str, Any]()
-        for field in fields(Intervals):
-            both = (np.asarray(getattr(of, field.name)) for of in (self, other))
-            mixed[field.name] = np.where(has, *both)
-        return Intervals(**mixed | {"reason": tuple(mixed["reason"].tolist())})
+        has, names = np.isfinite(self.std_error), ("std_error", "low", "high", "effective_clusters")
+        numbers: dict[str, Floats] = {name: np.where(has, getattr(self, name), getattr(other, name)) for name in names}
+        reason = np.where(has, np.array(self.reason, object), np.array(other.reason, object))
+        return Intervals(**numbers, reason=tuple(reason.tolist()))
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,6 @@ Sources: Rao 1948 (score test); Neyman 1959 (z*); Bell & McCaffrey 2002, MacKinn
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 import scipy
@@ -78,8 +77,6 @@ from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.standard_errors.cluster import ClusterErrors, cluster_scores
 from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional
-
-Alternative = Literal["two-sided", "greater"]
 
 LEVEL = 0.05
 """Probability of a false alarm, over all contrasts of a test together."""
@@ -207,32 +204,31 @@ def contrast_test(
     degrees: Floats,
     *,
     correlation: Floats | None = None,
-    alternative: Alternative = "two-sided",
+    rises_only: bool = False,
 ) -> ContrastTest:
-    """Test that all contrasts are 0 (two-sided), or that none is above 0 (greater).
+    """Test that all contrasts are 0, or that none is above 0.
 
     Args:
         difference: shape (M,), D.
         std_error: shape (M,); a contrast whose error is 0 or NaN is left out.
         degrees: shape (M,), degrees of freedom of the error: the effective clusters; at least 1 is taken.
         correlation: shape (M, M), of the errors; None where it is not known.
-        alternative: what counts against the hypothesis.
+        rises_only: whether a contrast below 0 does not count against the hypothesis.
     """
     usable = np.flatnonzero(np.isfinite(difference) & (std_error > 0))
     p_values, least = np.full((2, len(difference)), np.nan)
     if not len(usable):
         return ContrastTest(np.nan, np.nan, 1.0, 0, -1, np.nan, np.nan, p_values, least)
     ratio = difference[usable] / std_error[usable]
-    two_sided = alternative == "two-sided"
-    statistic = np.abs(ratio) if two_sided else ratio
+    statistic = ratio if rises_only else np.abs(ratio)
     known_degrees = np.maximum(np.nan_to_num(degrees[usable], nan=1.0), 1.0)
     tail = scipy.special.stdtr(known_degrees, -statistic)
-    alone = np.minimum((2 if two_sided else 1) * tail, 1.0)
+    alone = np.minimum((1 if rises_only else 2) * tail, 1.0)
     of_usable = None if correlation is None else correlation[np.ix_(usable, usable)]
-    maximum = largest_of(of_usable, known_degrees, two_sided=two_sided)
+    maximum = largest_of(of_usable, known_degrees, two_sided=not rises_only)
     p_values[usable] = joint_p_values(alone, maximum)
     rejecting = p_value_at(LEVEL, len(usable), maximum)
-    level = rejecting if two_sided else 2 * rejecting
+    level = 2 * rejecting if rises_only else rejecting
     pairs = zip(std_error[usable].tolist(), known_degrees.tolist(), strict=True)
     least[usable] = [detectable(error, nu, level) for error, nu in pairs]
     deciding = np.lexsort((-statistic, tail))[0]  # far out, all tails are 0
@@ -267,7 +263,7 @@ def linear_contrasts(
     degrees: Floats,
     *,
     correlated: bool = True,
-    alternative: Alternative = "two-sided",
+    rises_only: bool = False,
 ) -> Differences:
     """Estimate and test contrasts L b.
 
@@ -278,7 +274,7 @@ def linear_contrasts(
         covariance: shape (K, K), V; 0 at references, NaN beside cells without an error.
         degrees: shape (K,), degrees of freedom of the errors; NaN where there is none.
         correlated: whether the covariances in V are known; without them the test is Bonferroni's.
-        alternative: as for `contrast_test`.
+        rises_only: as for `contrast_test`.
     """
     variance = np.diag(covariance)
     involved = np.nan_to_num(contrasts, nan=1.0) != 0
@@ -294,16 +290,16 @@ def linear_contrasts(
     difference = np.where(known, rows @ np.nan_to_num(log_theta), np.nan)
     std_error, fewest = np.where(sure, std_error, np.nan), np.clip(fewest, 1.0, _MOST_DEGREES)
     correlation = correlation_of(between) if correlated else None
-    test = contrast_test(difference, std_error, fewest, correlation=correlation, alternative=alternative)
+    test = contrast_test(difference, std_error, fewest, correlation=correlation, rises_only=rises_only)
     return Differences(difference, std_error, fewest, test)
 
 
 def linear_contrast_test(
-    contrasts: Floats, fit: ConditionalFit, errors: ClusterErrors, *, alternative: Alternative = "two-sided"
+    contrasts: Floats, fit: ConditionalFit, errors: ClusterErrors, *, rises_only: bool = False
 ) -> ContrastTest:
     """Test contrasts L log theta of one estimate with clustered errors, as `linear_contrasts` does."""
     covariance = covariance_of_cells(fit, errors)
-    return linear_contrasts(contrasts, fit.log_theta, covariance, errors.degrees, alternative=alternative).test
+    return linear_contrasts(contrasts, fit.log_theta, covariance, errors.degrees, rises_only=rises_only).test
 
 
 def covariance_of_cells(fit: ConditionalFit, errors: ClusterErrors) -> Floats:

@@ -102,20 +102,19 @@ def find_linkage(
     lost = ~has & (len(preference) < table.n_cells)
     connection = _components(edges, table.n_cells, both_ways=False)  # in whatever direction and number of steps
 
-    def linking(block: CountTable) -> tuple[Floats, Floats]:
-        """Per cell, the clicked pairs that are shown in it and elsewhere in its component, and their clicks there."""
+    def linking(block: CountTable) -> tuple[Floats, ...]:
+        """Per cell, the clicked pairs that are shown in it and elsewhere in its component, and their clicks there.
+
+        Then the pairs shown in it that were clicked in identified cells, and those clicks.
+        """
         _, group = np.unique(block.unit_of_entry * table.n_cells + component[block.cell], return_inverse=True)
-        clicks = sum_by_number(group, block.clicks, len(group))[group]
-        pairs = block.spread(block.multiplicity) * ((np.bincount(group)[group] > 1) & (clicks > 0))
-        return block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
+        clicks, copies = sum_by_number(group, block.clicks, len(group))[group], block.spread(block.multiplicity)
+        pairs = copies * ((np.bincount(group)[group] > 1) & (clicks > 0))
+        elsewhere = block.spread(block.sum_by_unit(block.clicks * identified[block.cell]))
+        silent = copies * (elsewhere > 0)
+        return tuple(map(block.sum_by_cell, (pairs, pairs * clicks, silent, silent * elsewhere)))
 
-    def linking_of_silent(block: CountTable) -> tuple[Floats, Floats]:
-        """Per cell, the pairs shown in it that were clicked in identified cells, and those clicks."""
-        clicks = block.spread(block.sum_by_unit(block.clicks * identified[block.cell]))
-        pairs = block.spread(block.multiplicity) * (clicks > 0)
-        return block.sum_by_cell(pairs), block.sum_by_cell(pairs * clicks)
-
-    (pairs, clicks), (silent_pairs, silent_clicks) = links.sum_blocks(linking), links.sum_blocks(linking_of_silent)
+    pairs, clicks, silent_pairs, silent_clicks = links.sum_blocks(linking)
     silent = (silent_pairs > 0) & ~identified & ~np.isin(np.arange(table.n_cells), edges[1])  # never clicked
     linked = (connection == connection[reference_of]) & has
     reasons = np.select([lost, silent, linked], [NO_REFERENCE, NO_CLICKS, ONE_WAY], default=NOT_LINKED)
@@ -252,21 +251,14 @@ def linked_counts(table: CountTable, linkage: Linkage) -> LinkedCounts:
 
 def shares_at(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
     """Each entry's p_je, and each unit's log sum_e n_je theta_e, without overflow."""
-    largest = float(log_theta.max(initial=0.0))
+    largest = log_theta.max(initial=0.0)
     share = table.impressions * np.exp(log_theta - largest).take(table.cell)
     total = table.sum_by_unit(share)
-    if total.min(initial=1.0) < _UNDERFLOW:
-        return _shares_of_tiny(table, log_theta)
-    share /= table.spread(total)
-    return share, largest + np.log(total)
-
-
-def _shares_of_tiny(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
-    """The same where some unit was shown in cells only whose theta is nothing beside the largest: slower."""
-    exponent = np.log(table.impressions) + log_theta[table.cell]
-    largest = table.max_by_unit(exponent)
-    share = np.exp(exponent - table.spread(largest))
-    total = table.sum_by_unit(share)
+    if total.min(initial=1.0) < _UNDERFLOW:  # slower, where theta of all cells of a unit is nothing beside the largest
+        exponent = np.log(table.impressions) + log_theta[table.cell]
+        largest = table.max_by_unit(exponent)
+        share = np.exp(exponent - table.spread(largest))
+        total = table.sum_by_unit(share)
     share /= table.spread(total)
     return share, largest + np.log(total)
 
@@ -278,6 +270,7 @@ _ROOT_STEPS, _ROOT_PRECISION = 200, 1e-13
 UPPER_TAIL = 0.025
 """Probability left above the upper limit of a cell without clicks: the upper half of a 95 % interval."""
 
+_PRECISION, _ROUNDS = 1e-10, 4  # of conjugate gradients at unit diagonal; in exact arithmetic one round would do
 _WARM_UP = 8  # scaling steps before Newton: cheap, monotone from anywhere, and good for orders of magnitude
 _LONGEST_STEP = 8.0  # of a log propensity, in one Newton step; keeps exp(step) far from overflow
 
@@ -489,13 +482,16 @@ class Likelihood:
             by_unit = linalg.by_unit_and_cell(self.table, shares)
             expected, whole = by_unit.T @ self.weight, np.zeros_like(beta)
             diagonal = self.table.sum_by_cell(self.table.spread(self.weight) * shares * (1 - shares))
+            gradient, scale = self.cell_clicks - expected, 1 / np.sqrt(diagonal[self.free])
 
             def times(vector: Floats) -> Floats:
-                whole[self.free] = vector
-                return (expected * whole - by_unit.T @ (self.weight * (by_unit @ whole)))[self.free]
+                whole[self.free] = scale * vector
+                return scale * (expected * whole - by_unit.T @ (self.weight * (by_unit @ whole)))[self.free]
 
-            gradient = self.cell_clicks - expected
-            step[self.free] = linalg.conjugate_gradients(times, diagonal[self.free], gradient[self.free])
+            solvers, size = scipy.sparse.linalg, len(scale)
+            system = solvers.LinearOperator((size, size), matvec=times, dtype=np.float64)
+            right, most = scale * gradient[self.free], _ROUNDS * size
+            step[self.free] = scale * solvers.cg(system, right, rtol=_PRECISION, maxiter=most)[0]
         else:
             gradient, information = self.slopes(beta)
             step[self.free] = linalg.solve(information[np.ix_(self.free, self.free)], gradient[self.free])

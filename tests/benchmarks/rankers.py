@@ -44,8 +44,9 @@ from processes import table_console
 from recovery import WRONG, posbias
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from small_logs import dense_table
 
-from posbias.core.arrays.count_table import CountTable, Integers
+from posbias.core.arrays.count_table import Integers
 from posbias.core.choices import LearningOptions
 from posbias.core.evaluation.clicked import DCG
 from posbias.core.learners.auto import BLEND, HALF, MOST, choose, evaluation_of, held_out_scores
@@ -297,7 +298,7 @@ def drawn_world(rng: np.random.Generator) -> tuple[LearningData, Floats]:
     data = LearningData(
         query=np.arange(queries).repeat(documents)[kept],
         held_out=np.zeros(int(kept.sum()), np.bool_),
-        counts=CountTable.from_dense(impressions[kept], clicks[kept]),
+        counts=dense_table(impressions[kept], clicks[kept]),
         examination=theta,
         position=np.arange(1, DEEPEST + 1),
         features=Features(x.reshape(-1, features)[kept], tuple(f"f{number}" for number in range(features))),

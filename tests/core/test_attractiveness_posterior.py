@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from small_logs import dense_table
 
 from posbias.core import attractiveness
 from posbias.core.arrays.count_table import CountTable, Floats, compress
@@ -44,7 +45,7 @@ PRECISE: list[tuple[list[float], list[float], list[float], float, float, float, 
 
 
 def one(impressions: list[float], clicks: list[float], theta: list[float], prior: BetaPrior) -> tuple[float, float]:
-    table = CountTable.from_dense(np.array([impressions]), np.array([clicks]))
+    table = dense_table(np.array([impressions]), np.array([clicks]))
     mean, deviation = posterior(table, np.array(theta), prior)
     return float(mean[0]), float(deviation[0])
 
@@ -74,7 +75,7 @@ def test_full_examination_gives_the_beta_posterior(n: float, c: float, prior: Be
 
 
 def test_without_a_count_in_an_identified_cell_the_prior_remains_exactly() -> None:
-    table = CountTable.from_dense(np.array([[0.0, 5.0], [0.0, 0.0]]), np.array([[0.0, 2.0], [0.0, 0.0]]))
+    table = dense_table(np.array([[0.0, 5.0], [0.0, 0.0]]), np.array([[0.0, 2.0], [0.0, 0.0]]))
     prior = BetaPrior(0.3, 4)
     mean, deviation = posterior(table, np.array([1.0, np.nan]), prior)
     np.testing.assert_array_equal(mean, [0.3, 0.3])
@@ -95,7 +96,7 @@ def random_table(seed: int) -> CountTable:
     rng = np.random.default_rng(seed)
     impressions = np.ceil(10 ** rng.uniform(-1, 4, (400, 3))) * (rng.random((400, 3)) < 0.7)
     clicks = rng.binomial(impressions.astype(np.int64), rng.beta(1, 2, (400, 1)) * [1, 0.5, 0.2])
-    return CountTable.from_dense(impressions, clicks.astype(float))
+    return dense_table(impressions, clicks.astype(float))
 
 
 @pytest.mark.parametrize("prior", [BetaPrior(0.5, 2), BetaPrior(0.1, 1.5)])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from small_logs import dense_table
 
 from posbias.core import attractiveness as attractiveness_prior
 from posbias.core.arrays.count_table import CountTable, Floats, compress
@@ -46,7 +47,7 @@ def test_the_objective_is_that_of_high_precision_integration(
     impressions: list[float], clicks: list[float], log_marginal_likelihood: list[float]
 ) -> None:
     """Up to a constant of the unit, which no prior moves: differences to the first prior are compared."""
-    table = CountTable.from_dense(np.array([impressions]), np.array([clicks]))
+    table = dense_table(np.array([impressions]), np.array([clicks]))
     objective = objective_of(table, [1])
 
     def found(strength: float, mean: float) -> float:
@@ -62,7 +63,7 @@ def test_the_objective_is_that_of_high_precision_integration(
 def test_slope_and_second_derivatives_are_those_of_the_objective() -> None:
     impressions = np.array([unit[0] for unit in UNITS])
     clicks = np.array([unit[1] for unit in UNITS])
-    table = CountTable.from_dense(impressions, clicks)
+    table = dense_table(impressions, clicks)
     objective = objective_of(table, [1, 1, 2, 2, 3])
     step = 1e-5
     for x in (
@@ -80,7 +81,7 @@ def drawn(n_units: int, gamma: Floats, shown: tuple[int, int], seed: int = 0) ->
     rng = np.random.default_rng(seed)
     impressions = rng.integers(*shown, (n_units, 3)).astype(np.float64)
     clicks = rng.binomial(impressions.astype(np.int64), gamma[:, np.newaxis] * THETA).astype(np.float64)
-    return CountTable.from_dense(impressions, clicks)
+    return dense_table(impressions, clicks)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_means_by_position_are_recovered_and_few_units_lean_on_the_others() -> N
     impressions = 20.0 * (place[:, np.newaxis] == np.arange(3))
     clicks = rng.binomial(impressions.astype(np.int64), gamma[:, np.newaxis] * THETA).astype(np.float64)
     clicks[-1] = 0
-    prior = estimate_prior(CountTable.from_dense(impressions, clicks), THETA, POSITION)
+    prior = estimate_prior(dense_table(impressions, clicks), THETA, POSITION)
     assert prior.positions == (1, 2, 3)
     assert prior.means[:2] == pytest.approx(truth[:2], abs=0.02)
     assert prior.strength == pytest.approx(4, rel=0.1)
@@ -128,7 +129,7 @@ def test_strengths_by_position_are_recovered() -> None:
     gamma = rng.beta(0.3 * strength, 0.7 * strength)
     impressions = 100.0 * (place[:, np.newaxis] == np.arange(3))
     clicks = rng.binomial(impressions.astype(np.int64), gamma[:, np.newaxis] * THETA).astype(np.float64)
-    prior = estimate_prior(CountTable.from_dense(impressions, clicks), THETA, POSITION)
+    prior = estimate_prior(dense_table(impressions, clicks), THETA, POSITION)
     assert prior.strengths == pytest.approx(truth, rel=0.15)
     assert prior.strength == pytest.approx(float(np.prod(prior.strengths) ** (1 / 3)))
     np.testing.assert_allclose(prior.strength_at(np.array([1, 2, 3])), prior.strengths)
@@ -170,7 +171,7 @@ EXTREME: dict[str, tuple[Floats, Floats, Floats]] = {
 @pytest.mark.parametrize("name", EXTREME)
 def test_any_table_gives_a_prior_in_range_and_a_posterior(name: str) -> None:
     impressions, clicks, theta = EXTREME[name]
-    table = CountTable.from_dense(impressions, clicks)
+    table = dense_table(impressions, clicks)
     with np.errstate(divide="raise", invalid="raise", over="raise"):
         prior = estimate_prior(table, theta, POSITION)
         mean, deviation = posterior_by_position(table, theta, prior, POSITION)
@@ -181,7 +182,7 @@ def test_any_table_gives_a_prior_in_range_and_a_posterior(name: str) -> None:
 
 
 def test_a_log_that_says_nothing_leaves_the_first_guess() -> None:
-    table = CountTable.from_dense(*EXTREME["nothing known"][:2])
+    table = dense_table(*EXTREME["nothing known"][:2])
     prior = estimate_prior(table, np.full(3, np.nan), POSITION)
     assert (prior.strength, prior.mean) == pytest.approx((2, 0.5))
     assert prior.positions == prior.means == ()
@@ -189,7 +190,7 @@ def test_a_log_that_says_nothing_leaves_the_first_guess() -> None:
 
 def test_without_a_click_gamma_is_thought_small_and_equal_units_give_a_strong_prior() -> None:
     priors = {
-        name: estimate_prior(CountTable.from_dense(*EXTREME[name][:2]), EXTREME[name][2], POSITION)
+        name: estimate_prior(dense_table(*EXTREME[name][:2]), EXTREME[name][2], POSITION)
         for name in ("no click", "all clicked", "gamma 0 or 1", "equal units")
     }
     assert priors["no click"].mean < 0.01
@@ -237,14 +238,14 @@ def test_the_shown_position_is_the_rounded_mean_over_impressions_in_every_cell()
     """Cells of two contexts: positions 1 to 3 on one device, 1 to 2 on another."""
     position_of_cell = np.array([1, 2, 3, 1, 2])
     impressions = np.array([[1.0, 0, 0, 1, 0], [0, 0, 3, 1, 0], [0, 1, 1, 0, 0], [0, 0, 0, 1, 0.9]])
-    table = CountTable.from_dense(impressions, 0 * impressions)
+    table = dense_table(impressions, 0 * impressions)
     assert shown_position(table, position_of_cell).tolist() == [1, 3, 3, 1]
 
 
 def test_a_mean_that_is_half_a_position_is_rounded_up_whatever_the_weights_of_its_impressions() -> None:
     weights = np.outer(0.9 ** np.arange(50), np.arange(1, 8)).ravel().astype(np.float64)
     impressions = np.outer(weights, [1, 0, 1 / 3, 2 / 3]).astype(np.float64)
-    table = CountTable.from_dense(impressions, 0 * impressions)
+    table = dense_table(impressions, 0 * impressions)
     assert set(shown_position(table, np.array([1, 2, 3, 3])).tolist()) == {2}
     assert set(shown_position(table, np.array([1, 2, 2, 2])).tolist()) == {2}
 
@@ -266,7 +267,7 @@ def test_last_bits_of_weights_move_no_digit_of_the_prior_also_where_it_is_that_o
     probability = rng.beta(1, 2, (20_000, 1)) * THETA
     towards = impressions * rng.choice([0.5, 1, 2], impressions.shape)
     moved = np.nextafter(impressions, towards).astype(np.float64)
-    tables = [CountTable.from_dense(counts, 0.2 * counts * probability) for counts in (impressions, moved)]
+    tables = [dense_table(counts, 0.2 * counts * probability) for counts in (impressions, moved)]
     before, after = (estimate_prior(compress(table)[0], THETA, POSITION) for table in tables)
     found, values = ((p.strength, p.mean, *p.means, *p.strengths) for p in (after, before))
     assert found == pytest.approx(values, rel=1e-9)
@@ -281,7 +282,7 @@ def test_a_plain_prior_gives_the_plain_posterior() -> None:
 def test_each_unit_has_the_prior_of_its_position_also_where_nothing_is_identified() -> None:
     prior = AttractivenessPrior(4.0, 0.5, positions=(1, 2, 3), means=(0.6, 0.5, 0.2))
     impressions = np.array([[5.0, 0, 0], [0, 5, 0], [0, 0, 5], [1, 0, 100]])
-    table = CountTable.from_dense(impressions, 0.2 * impressions)
+    table = dense_table(impressions, 0.2 * impressions)
     theta = np.array([1.0, 0.5, np.nan])
     mean, deviation = posterior_by_position(table, theta, prior, POSITION)
     for unit, prior_mean in enumerate((0.6, 0.5, 0.2, 0.2)):
@@ -298,6 +299,6 @@ def test_the_mean_between_and_beyond_known_positions_follows_their_neighbours() 
 
 def test_positions_far_down_share_one_mean() -> None:
     n_cells = LAST_POSITION + 15
-    table = CountTable.from_dense(9 * np.eye(n_cells), 3 * np.eye(n_cells))
+    table = dense_table(9 * np.eye(n_cells), 3 * np.eye(n_cells))
     prior = estimate_prior(table, np.ones(n_cells), np.arange(1, n_cells + 1))
     assert prior.positions == tuple(range(1, LAST_POSITION + 1))

@@ -8,7 +8,7 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, compress
+from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, compress, starts
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics, compress_part, merge_parts
 from posbias.core.models import get_model
@@ -34,6 +34,22 @@ LOG_OF_TEXTS = pl.DataFrame(
 
 simulated = lru_cache(maxsize=16)(simulate)
 """What `simulate` draws, once for all tests of a file that take the same."""
+
+
+def dense_table(impressions: Floats, clicks: Floats) -> CountTable:
+    """The table of dense counts, each of shape (J, K): no impressions, no entry.
+
+    e.g. impressions [[3, 0, 2]] -> start [0, 2], cell [0, 2], impressions [3, 2]
+    """
+    unit, cell = np.nonzero(impressions)
+    return CountTable(
+        n_cells=impressions.shape[1],
+        start=starts(np.bincount(unit, minlength=len(impressions))),
+        cell=cell.astype(np.int64),
+        impressions=impressions[unit, cell].astype(np.float64),
+        clicks=clicks[unit, cell].astype(np.float64),
+        multiplicity=np.ones(len(impressions)),
+    )
 
 
 def counted(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> pl.DataFrame:
@@ -133,7 +149,7 @@ def random_pairs(seed: int, n_units: int = 60, n_cells: int = 4, n_queries: int 
     rng = np.random.default_rng(seed)
     impressions = rng.integers(1, 9, (n_units, n_cells)) * (rng.random((n_units, n_cells)) < 0.6)
     clicks = rng.binomial(impressions, rng.beta(2, 3, (n_units, 1)) / np.arange(1, n_cells + 1))
-    table = CountTable.from_dense(impressions.astype(float), clicks.astype(float))
+    table = dense_table(impressions.astype(float), clicks.astype(float))
     return table, np.minimum(rng.geometric(0.2, n_units), n_queries).astype(np.int64)
 
 

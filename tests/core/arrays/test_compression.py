@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from small_logs import dense_table
 
 from posbias.core.arrays import count_table
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, compress, first_with_same
@@ -18,7 +19,7 @@ def tables(draw: st.DrawFn, n_cells: int = 3) -> CountTable:
     n_units = draw(st.integers(0, 12))
     impressions = draw(hnp.arrays(np.float64, (n_units, n_cells), elements=COUNTS))
     clicks = draw(hnp.arrays(np.float64, (n_units, n_cells), elements=COUNTS))
-    return CountTable.from_dense(impressions, np.minimum(clicks, impressions))
+    return dense_table(impressions, np.minimum(clicks, impressions))
 
 
 def dense(table: CountTable) -> Floats:
@@ -46,8 +47,8 @@ def test_compression_keeps_every_count_and_leaves_no_two_signatures_equal(table:
 def test_last_bits_of_weighted_counts_do_not_change_the_order_of_signatures() -> None:
     rng = np.random.default_rng(0)
     impressions = rng.integers(1, 9, (2000, 3)) * 0.9 ** rng.integers(0, 99, (2000, 3))
-    table = CountTable.from_dense(impressions, impressions / 3)
-    moved = CountTable.from_dense(np.nextafter(impressions, rng.choice([0.0, 1e9], impressions.shape)), impressions / 3)
+    table = dense_table(impressions, impressions / 3)
+    moved = dense_table(np.nextafter(impressions, rng.choice([0.0, 1e9], impressions.shape)), impressions / 3)
     orders = [compress(counts)[1].tolist() for counts in (table, moved)]
     assert orders[0] == orders[1]
     assert len(set(orders[0])) == 2000
@@ -70,11 +71,11 @@ def test_signatures_do_not_depend_on_the_order_of_units(table: CountTable, rando
 @SETTINGS
 @given(table=tables())
 def test_compression_stays_exact_when_every_hash_collides(table: CountTable) -> None:
-    def same_for_all(of: CountTable, _: object) -> np.typing.NDArray[np.uint64]:
+    def same_for_all(of: CountTable, *_: object) -> np.typing.NDArray[np.uint64]:
         return np.zeros(of.n_units, np.uint64)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(count_table, "_unit_hashes", same_for_all)
+        patch.setattr(count_table, "_hash_entries", same_for_all)
         compressed, signature = compress(table)
     np.testing.assert_array_equal(restored(compressed, signature), dense(table))
     assert compressed.n_units == compress(table)[0].n_units
@@ -102,7 +103,7 @@ def test_blocks_hold_every_unit_once_and_in_order(table: CountTable, entries: in
 
 
 def test_a_unit_without_entries_sums_to_zero_and_leaves_its_neighbours_alone() -> None:
-    table = CountTable.from_dense(np.array([[1.0, 2.0], [0.0, 0.0], [4.0, 0.0], [0.0, 0.0]]), np.zeros((4, 2)))
+    table = dense_table(np.array([[1.0, 2.0], [0.0, 0.0], [4.0, 0.0], [0.0, 0.0]]), np.zeros((4, 2)))
     np.testing.assert_array_equal(table.sum_by_unit(table.impressions), [3.0, 0.0, 4.0, 0.0])
     np.testing.assert_array_equal(table.max_by_unit(table.impressions), [2.0, -np.inf, 4.0, -np.inf])
     np.testing.assert_array_equal(table.sum_by_cell(table.impressions), [5.0, 2.0])

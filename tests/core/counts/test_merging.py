@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers, compress, signature_keys
 from posbias.core.counts import sufficient_statistics
@@ -30,7 +31,7 @@ def parts_of_a_log(draw: st.DrawFn) -> tuple[Floats, Floats, Integers]:
 def part_of(impressions: Floats, clicks: Floats) -> tuple[CompressedStrata, Integers, Integers]:
     """A part that knows only the cells it was shown in; those cells, and the signature of each pair."""
     cells = np.flatnonzero(impressions.any(axis=0))
-    signatures, signature = compress(CountTable.from_dense(impressions[:, cells], clicks[:, cells]), CODES[cells])
+    signatures, signature = compress(dense_table(impressions[:, cells], clicks[:, cells]), CODES[cells])
     keys: Hashes = signature_keys(signatures, CODES[cells])
     return CompressedStrata(signatures, keys, NOBODY, NOBODY), cells, signature
 
@@ -48,7 +49,7 @@ def test_merged_parts_are_the_whole_compressed_at_once(
     log: tuple[Floats, Floats, Integers], units_of_range: int
 ) -> None:
     impressions, clicks, number = log
-    whole, signature = compress(CountTable.from_dense(impressions, clicks), CODES)
+    whole, signature = compress(dense_table(impressions, clicks), CODES)
     members = [np.flatnonzero(number == part) for part in np.unique(number)]
     parts = [part_of(impressions[pairs], clicks[pairs]) for pairs in members]
     with pytest.MonkeyPatch.context() as patch:

@@ -7,9 +7,8 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 import pytest
-from small_logs import PBM, log_in_order
+from small_logs import PBM, dense_table, log_in_order
 
-from posbias.core.arrays.count_table import CountTable
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.order import RowOrder, add_orders, order_of_rows, order_of_strata
 from posbias.core.fit.periods import feedback_by_rows, feedback_test
@@ -124,7 +123,7 @@ def test_the_area_of_rows_is_that_of_its_definition_with_theta_of_the_fit() -> N
     shown, clicked = np.zeros((2, 5 * 9, 6))
     at = (counts["query"] * 9 + counts["doc"]).to_numpy(), counts["position"].to_numpy() - 1
     shown[at], clicked[at] = counts["len"].to_numpy(), counts["click"].to_numpy()
-    table = CountTable.from_dense(shown, clicked)
+    table = dense_table(shown, clicked)
     theta = fit_conditional(table, find_linkage(table)).theta
     area = 0.0
     for _, pair in log.group_by("query", "doc"):

@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_logs import random_pairs
+from small_logs import dense_table, random_pairs
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, compress
+from posbias.core.arrays.optimize import Limits
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.estimators import harvesting as errors_module
 from posbias.core.estimators.estimate import Estimate
@@ -55,7 +56,7 @@ def simulated_log(options: SimulationOptions) -> tuple[CountTable, Integers]:
     dense[:, unit, position - 1] = n, c
     query_of_unit = query[np.flatnonzero(np.diff(unit, prepend=-1))]
     clicked = dense[1].sum(axis=1) > 0
-    return CountTable.from_dense(dense[0][clicked], dense[1][clicked]), query_of_unit[clicked]
+    return dense_table(dense[0][clicked], dense[1][clicked]), query_of_unit[clicked]
 
 
 # The estimates.
@@ -66,7 +67,7 @@ def test_noise_free_clicks_give_the_truth_exactly() -> None:
     truth = np.array([1, 1.6, 0.7, 0.3, 1e-3])
     impressions = rng.integers(1, 30, (40, 5)) * (rng.random((40, 5)) < 0.6)
     clicks = impressions * truth * rng.uniform(0.05, 0.6, (40, 1))
-    found = allpairs(CountTable.from_dense(impressions.astype(float), clicks), np.arange(40))
+    found = allpairs(dense_table(impressions.astype(float), clicks), np.arange(40))
     assert found.converged
     np.testing.assert_allclose(found.propensity, truth, rtol=1e-9)
 
@@ -148,7 +149,7 @@ def test_each_r_is_the_best_one() -> None:
 def test_units_that_were_clicked_each_time_keep_the_optimum_finite() -> None:
     always = np.full((3, 3), 4.0)
     clicks = np.array([[4.0, 4, 4], [4, 4, 4], [4, 4, 1]])
-    fit = fit_allpairs(CountTable.from_dense(always, clicks), find_linkage(CountTable.from_dense(always, clicks)))
+    fit = fit_allpairs(dense_table(always, clicks), find_linkage(dense_table(always, clicks)))
     assert fit.converged
     assert fit.log_theta[1] == pytest.approx(0, abs=1e-12)
     assert fit.log_theta[2] == pytest.approx(np.log(9 / 12), abs=0.01)
@@ -159,22 +160,23 @@ def test_steep_propensities_converge_to_the_truth(steep: float) -> None:
     rng = np.random.default_rng(4)
     impressions = 10 ** rng.uniform(0, 9, (30, 4)) * (rng.random((30, 4)) < 0.8)
     truth = np.array([1, steep, steep**0.5, 1])
-    found = allpairs(CountTable.from_dense(impressions, impressions * truth * rng.random((30, 1))), np.arange(30))
+    found = allpairs(dense_table(impressions, impressions * truth * rng.random((30, 1))), np.arange(30))
     assert found.converged
     np.testing.assert_allclose(found.propensity, truth, rtol=1e-7)
 
 
-def test_running_out_of_iterations_is_reported() -> None:
+def test_running_out_of_iterations_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     table, _ = random_log(2)
     told: list[int] = []
     linkage = find_linkage(table)
-    found = fit_allpairs(table, linkage, max_iterations=1, on_iteration=lambda number, _change: told.append(number))
+    monkeypatch.setattr(errors_module, "_LIMITS", Limits(4.0, 1e-10, max_iterations=1))
+    found = fit_allpairs(table, linkage, on_iteration=lambda number, _change: told.append(number))
     assert not found.converged
     assert (told, found.iterations) == ([1], 1)
 
 
 def test_two_cells_have_the_ratio_of_their_click_rates() -> None:
-    table = CountTable.from_dense(np.array([[4.0, 50], [2, 5]]), np.array([[3.0, 10], [1, 1]]))
+    table = dense_table(np.array([[4.0, 50], [2, 5]]), np.array([[3.0, 10], [1, 1]]))
     expected = (10 / 50 + 1 / 5) / (3 / 4 + 1 / 2)
     assert allpairs(table, np.arange(2)).propensity[1] == pytest.approx(expected, rel=1e-9)
 
@@ -215,7 +217,7 @@ def test_pairs_without_a_click_change_next_to_nothing() -> None:
     dense = np.zeros((2, pairs.n_units + 30, 4))
     dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
     dense[0, pairs.n_units :] = 6
-    more = CountTable.from_dense(dense[0], dense[1])
+    more = dense_table(dense[0], dense[1])
     members = np.arange(pairs.n_units)
     np.testing.assert_allclose(allpairs(more, query, members).propensity, allpairs(pairs, query).propensity, rtol=0.02)
 
@@ -252,10 +254,11 @@ def test_a_small_cluster_changes_what_its_weight_changes(seed: int, monkeypatch:
     pairs, query = random_log(seed)
     linkage = find_linkage(pairs)
     monkeypatch.setattr(errors_module, "_LEVERAGE", np.inf)
+    monkeypatch.setattr(errors_module, "_LIMITS", Limits(4.0, 1e-13, stalled=1e-7))
 
     def weighted(g: int, weight: float) -> Floats:
         multiplicity = np.where(query == g, weight, 1.0)
-        return fit_allpairs(replace(pairs, multiplicity=multiplicity), linkage, tolerance=1e-13).log_theta
+        return fit_allpairs(replace(pairs, multiplicity=multiplicity), linkage).log_theta
 
     slopes = np.array([(weighted(g, 1 + 1e-4) - weighted(g, 1 - 1e-4)) / 2e-4 for g in np.unique(query)])[:, 1:]
     found = sum_clusters(fit_allpairs(pairs, linkage), Members(np.arange(pairs.n_units), query))
@@ -293,7 +296,7 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_
     dense = np.zeros((2, pairs.n_units + 1, 5))
     dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
     dense[:, -1] = [[0, 0, 0, 6, 9], [0, 0, 0, 1, 2]]
-    found = allpairs(CountTable.from_dense(dense[0], dense[1]), np.append(query, 999))
+    found = allpairs(dense_table(dense[0], dense[1]), np.append(query, 999))
     assert found.intervals.reason == (None, None, None, None, ONE_CLUSTER)
     assert np.isnan([found.intervals.std_error[4], found.intervals.low[4], found.intervals.high[4]]).all()
     assert np.isfinite(found.intervals.std_error[:4]).all()

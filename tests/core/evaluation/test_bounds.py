@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from posbias.core.evaluation.clicked import CellWeights
-from posbias.core.evaluation.estimates import empirical_bernstein, hoeffding, largest_gain, sample_variance
+from posbias.core.evaluation.estimates import empirical_bernstein, hoeffding, largest_gain
 
 CONFIDENCE = 0.9
 
@@ -18,11 +18,6 @@ def test_the_bounds_are_those_of_the_papers() -> None:
     expected = 0.5 - math.sqrt(2 * 0.1 * log / 200) - 7 * 2 * log / (3 * 199)
     assert empirical_bernstein(0.5, 0.1, 200, 2.0, 0.95, 3) == pytest.approx(expected)
     assert math.isnan(empirical_bernstein(0.5, 0.1, 1, 2.0, 0.95, 3))
-
-
-def test_the_variance_of_a_sum_and_its_squares_is_that_of_the_sample() -> None:
-    terms = np.array([1.0, 2.0, 5.0])
-    assert sample_variance(terms.sum(), (terms**2).sum(), 3) == pytest.approx(terms.var(ddof=1))
 
 
 def test_the_largest_gain_takes_every_position_once_with_its_largest_weight() -> None:

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from small_logs import dense_table
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.evaluation.click_noise import sampled_units, shares_of_noise, sums_of_units
 
 THETA = 1 / np.arange(1, 6)
@@ -34,7 +35,7 @@ def drawn(seed: int) -> tuple[Floats, "Sums"]:
     n, c = (np.zeros((N_QUERIES * N_DOCUMENTS, len(THETA))) for _ in range(2))
     np.add.at(n, (pair, cell), 1)
     np.add.at(c, (pair, cell), clicks)
-    return attractiveness.ravel(), Sums(*sums_of_units(CountTable.from_dense(n, c), THETA).T)
+    return attractiveness.ravel(), Sums(*sums_of_units(dense_table(n, c), THETA).T)
 
 
 def share(value: Floats, clicks: Sums, document: Integers | None = None) -> float:

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 import scipy
 from arm_logs import ETA, Ranker, log_of_arms
-from small_logs import PBM, counted, fitted_strata, statistics_of, strata_of
+from small_logs import PBM, counted, dense_table, fitted_strata, statistics_of, strata_of
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.arms import ArmsTest, arms_test, learn_apart, learning_by_arm
 from posbias.core.fit.fit import Fit, fit_statistics
@@ -62,12 +62,12 @@ class Dense:
     @property
     def fitted(self) -> StrataEstimate:
         """The estimate from all movement."""
-        pairs = CountTable.from_dense(self.n.sum(axis=1), self.c.sum(axis=1))
+        pairs = dense_table(self.n.sum(axis=1), self.c.sum(axis=1))
         return fitted_strata(strata_of(pairs, self.query))
 
     def tested(self) -> ArmsTest:
         """What the module says."""
-        by_arm = CountTable.from_dense(*(of.reshape(len(of), -1) for of in (self.n, self.c)))
+        by_arm = dense_table(*(of.reshape(len(of), -1) for of in (self.n, self.c)))
         test = arms_test(self.fitted, strata_of(by_arm, self.query), self.position)
         assert test is not None
         return test

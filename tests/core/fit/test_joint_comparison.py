@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_logs import fitted_pairs, fitted_strata
+from small_logs import dense_table, fitted_pairs, fitted_strata
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, compress, concatenate
 from posbias.core.choices import BetaPrior
@@ -21,7 +21,7 @@ def random_pairs(seed: int, n_pairs: int = 30, mean: float = 8.0, n_cells: int =
     rng = np.random.default_rng(seed)
     impressions = rng.poisson(mean, (n_pairs, n_cells))
     clicks = rng.binomial(impressions, rng.beta(2, 4, (n_pairs, 1)) * 0.9 / np.arange(1, n_cells + 1))
-    return CountTable.from_dense(impressions.astype(float), clicks.astype(float))
+    return dense_table(impressions.astype(float), clicks.astype(float))
 
 
 def compared(pairs: CountTable, query: Integers, options: JointOptions) -> JointComparison:
@@ -138,7 +138,7 @@ def test_pairs_that_are_not_among_the_members_count_as_clusters_of_their_own() -
 
 def test_pairs_that_say_nothing_change_nothing_without_a_prior() -> None:
     pairs = random_pairs(4)
-    idle = CountTable.from_dense(np.array([[0.0, 9, 0, 0], [8, 8, 8, 8]]), np.array([[0.0, 3, 0, 0], [0, 0, 0, 0]]))
+    idle = dense_table(np.array([[0.0, 9, 0, 0], [8, 8, 8, 8]]), np.array([[0.0, 3, 0, 0], [0, 0, 0, 0]]))
     both = concatenate([pairs, idle])
     query = np.arange(pairs.n_units) // 3
     expected = compared(pairs, query, LIKELIHOOD)
@@ -151,7 +151,7 @@ def test_cells_that_are_not_identified_are_not_compared() -> None:
     pairs = random_pairs(5)
     wider = replace(pairs, n_cells=6)
     silent = np.array([[5.0, 5, 0, 0, 9, 0]]), np.array([[2.0, 1, 0, 0, 0, 0]])  # a cell that is never clicked
-    wider = compress(concatenate([wider, CountTable.from_dense(*silent)]))[0]
+    wider = compress(concatenate([wider, dense_table(*silent)]))[0]
     for options in (JointOptions(), LIKELIHOOD):
         found = compared(wider, np.arange(wider.n_units) // 3, options)
         np.testing.assert_array_equal(np.isnan(found.log_ratio), [False] * 4 + [True] * 2)
@@ -166,7 +166,7 @@ def ranked_log(seed: int, n_pairs: int, mean: float) -> tuple[CountTable, Intege
     tilt = np.exp(-(np.arange(5) - 2) * (gamma[:, np.newaxis] - 0.25) * 2)
     impressions = rng.poisson(mean * tilt)
     clicks = rng.binomial(impressions, gamma[:, np.newaxis] * 0.9 / np.arange(1, 6))
-    return CountTable.from_dense(impressions.astype(float), clicks.astype(float)), np.arange(n_pairs) // 4
+    return dense_table(impressions.astype(float), clicks.astype(float)), np.arange(n_pairs) // 4
 
 
 @pytest.mark.slow

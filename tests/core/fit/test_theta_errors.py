@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from small_logs import PBM, counted, statistics_of
+from small_logs import PBM, counted, dense_table, statistics_of
 
-from posbias.core.arrays.count_table import CountTable, Flags, Floats
+from posbias.core.arrays.count_table import Flags, Floats  # noqa: TC001
 from posbias.core.attractiveness import posterior, with_errors_of_theta
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.sufficient_statistics import SIGNATURE, compress_part, merge_parts
@@ -39,7 +39,7 @@ def fitted(options: SimulationOptions) -> tuple[Fit, pl.DataFrame]:
 def test_the_error_of_theta_moves_attractiveness_as_its_derivative_says() -> None:
     impressions = np.array([[4_000.0, 300.0, 0.0], [50_000.0, 10.0, 9_000.0], [0.0, 0.0, 20_000.0]])
     clicks: Floats = np.round(impressions * THETA * np.array([[0.3], [0.6], [0.1]])).astype(np.float64)
-    table = CountTable.from_dense(impressions, clicks)
+    table = dense_table(impressions, clicks)
     prior = BetaPrior(0.3, 4)
     mean, std_dev = posterior(table, THETA, prior)
     step = 1e-3

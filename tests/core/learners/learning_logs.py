@@ -1,8 +1,9 @@
 """A log of documents with two features, as learners see it, drawn from the position-based model."""
 
 import numpy as np
+from small_logs import dense_table
 
-from posbias.core.arrays.count_table import CountTable, Floats, sum_by_number
+from posbias.core.arrays.count_table import Floats, sum_by_number
 from posbias.core.learners.learning import Features, LearningData, Pages, sigmoid
 
 N_QUERIES, N_DOCUMENTS, N_POSITIONS, N_PAGES = 60, 8, 5, 6_000
@@ -40,7 +41,7 @@ def draw(seed: int = 0, held_out: float = 0.0, preference: float = 1.0) -> Learn
     return LearningData(
         query=query,
         held_out=query >= N_QUERIES * (1 - held_out),
-        counts=CountTable.from_dense(impressions.astype(float), clicks),
+        counts=dense_table(impressions.astype(float), clicks),
         examination=THETA,
         position=np.arange(1, N_POSITIONS + 1),
         features=Features(rows, ("telling", "liked")),
@@ -69,7 +70,7 @@ def hidden_relevance(known: float, seed: int, n_queries: int = 800) -> tuple[Lea
     data = LearningData(
         query=np.repeat(np.arange(n_queries), length),
         held_out=np.zeros(len(rows), np.bool_),
-        counts=CountTable.from_dense(impressions, clicks),
+        counts=dense_table(impressions, clicks),
         examination=theta,
         position=np.arange(1, length + 1),
         features=Features(rows, ("telling", "noise")),

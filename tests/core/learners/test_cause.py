@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
 from posbias.core.choices import LearningOptions
@@ -19,7 +20,7 @@ def counted(user: Integers, item: Integers, click: Floats, of: Flags) -> CountTa
     """Counts of some impressions, by user and item, in one cell."""
     pair = (user * ITEMS + item)[of]
     shown, clicked = (np.bincount(pair, weights, USERS * ITEMS) for weights in (np.ones(len(pair)), click[of]))
-    return CountTable.from_dense(shown[:, np.newaxis].astype(float), clicked[:, np.newaxis].astype(float))
+    return dense_table(shown[:, np.newaxis].astype(float), clicked[:, np.newaxis].astype(float))
 
 
 def drawn(seed: int = 0, placed: int = PLACED) -> tuple[LearningData, Floats]:
@@ -138,7 +139,7 @@ def test_learning_does_not_stop_early_by_rows_that_are_not_there() -> None:
     apart = data.query >= USERS // 2
     rows = data.randomized
     kept = np.where(apart[rows.unit_of_entry], 0, rows.impressions)
-    placed = CountTable.from_dense(
+    placed = dense_table(
         *(sum_by_number(rows.unit_of_entry, values, rows.n_units)[:, np.newaxis] for values in (kept, rows.clicks))
     )
     none_apart = replace(data, held_out=apart, randomized=placed)
@@ -152,7 +153,7 @@ def test_counts_less_a_part_of_them_are_the_other_part() -> None:
     rng = np.random.default_rng(2)
     one, other = (rng.poisson(0.7, (20, 4)).astype(float) for _ in range(2))
     clicks = [rng.binomial(shown.astype(int), 0.4).astype(float) for shown in (one, other)]
-    whole = CountTable.from_dense(one + other, clicks[0] + clicks[1])
-    found, wanted = whole.less(CountTable.from_dense(other, clicks[1])), CountTable.from_dense(one, clicks[0])
+    whole = dense_table(one + other, clicks[0] + clicks[1])
+    found, wanted = whole.less(dense_table(other, clicks[1])), dense_table(one, clicks[0])
     for name in ("start", "cell", "impressions", "clicks", "multiplicity"):
         np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from learned import learn, scores
 from learning_logs import hidden_relevance, rank_correlation
+from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.learners.learning import LearningData
@@ -14,9 +15,7 @@ from posbias.core.learners.trees import ranker_knowledge, rate_of_alike, soft_la
 
 def one_cell(impressions: Floats, clicks: Floats) -> CountTable:
     """Documents that were all shown at one position."""
-    return CountTable.from_dense(
-        np.asarray(impressions, float)[:, np.newaxis], np.asarray(clicks, float)[:, np.newaxis]
-    )
+    return dense_table(np.asarray(impressions, float)[:, np.newaxis], np.asarray(clicks, float)[:, np.newaxis])
 
 
 @pytest.mark.slow
@@ -40,7 +39,7 @@ def test_the_rankers_score_says_what_it_knows_or_else_the_mean_log_position() ->
 
 
 def test_a_document_that_was_never_shown_has_no_mean_position() -> None:
-    counts = CountTable.from_dense(np.array([[1.0, 1.0], [0.0, 0.0]]), np.zeros((2, 2)))
+    counts = dense_table(np.array([[1.0, 1.0], [0.0, 0.0]]), np.zeros((2, 2)))
     query, none = np.zeros(2, int), np.zeros(2, bool)
     data = LearningData(query, none, counts, np.ones(2), np.array([1, 4]))
     np.testing.assert_allclose(ranker_knowledge(data), [-np.log(4) / 2, np.nan])

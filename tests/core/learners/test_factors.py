@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from learning_logs import draw
+from small_logs import dense_table
 
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import LearningOptions, TieDistance
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.factors import gradients, impressions_apart, model_of, start
@@ -169,7 +170,7 @@ def drawn(spread: float, pages: int = 4_000, seed: int = 0) -> tuple[LearningDat
     counts = np.zeros((2, users, items, 5))
     np.add.at(counts[0], (user[:, np.newaxis], shown, np.arange(5)), 1)
     np.add.at(counts[1], (user[:, np.newaxis], shown, np.arange(5)), click)
-    everything = CountTable.from_dense(*counts.reshape(2, -1, 5))
+    everything = dense_table(*counts.reshape(2, -1, 5))
     query, item = (numbers.ravel() for numbers in np.indices(truth.shape))
     held_out = np.zeros(len(query), np.bool_)
     return LearningData(query, held_out, everything, theta, np.arange(1, 6), item=item, randomized=everything), truth

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from learned import learn, scores
 from learning_logs import draw, rank_correlation, true_scores
+from small_logs import dense_table
 
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import LearningOptions, MultipleTests
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners import rank_losses
@@ -121,7 +122,7 @@ def learn_from(rows: Floats, pairs: RatePairs, trees: int, monkeypatch: pytest.M
 
     monkeypatch.setattr(rank_losses, "_pairs_of", found)
     number = np.zeros(len(rows), np.int64)
-    counts = CountTable.from_dense(np.ones((len(rows), 1)), np.zeros((len(rows), 1)))
+    counts = dense_table(np.ones((len(rows), 1)), np.zeros((len(rows), 1)))
     features = Features(rows, ("a", "b"))
     data = LearningData(number, number > 0, counts, np.ones(1), np.ones(1, np.int64), features=features)
     return learn("gbrank", data, trees=trees)

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from learned import learn, scores
 from learning_logs import THETA, draw
+from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.attractiveness import estimate_prior, posterior_by_position
@@ -82,7 +83,7 @@ def test_documents_that_no_cell_with_a_propensity_has_shown_are_not_graded() -> 
         scores(
             learn(
                 "lambdarank",
-                replace(data, counts=CountTable.from_dense(*values), examination=np.where(at_the_top, np.nan, THETA)),
+                replace(data, counts=dense_table(*values), examination=np.where(at_the_top, np.nan, THETA)),
             ),
             rows,
         )

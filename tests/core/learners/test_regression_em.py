@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from learned import learn, scores
 from learning_logs import THETA, draw, rank_correlation, true_scores
+from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.learners.learning import sigmoid
@@ -18,7 +19,7 @@ NOW = np.array([1.0, 0.6, 0.3])
 def counts() -> CountTable:
     impressions = np.array([[4.0, 0.0, 2.0], [3.0, 5.0, 0.0], [2.5, 1.0, 1.5]])
     clicks = np.array([[2.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.5, 0.0, 0.5]])
-    return CountTable.from_dense(impressions, clicks)
+    return dense_table(impressions, clicks)
 
 
 def test_theta_is_the_mean_of_what_the_paper_expects(counts: CountTable) -> None:
@@ -48,7 +49,7 @@ def test_labels_are_drawn_from_what_the_paper_expects(counts: CountTable) -> Non
 
 
 def test_at_the_top_where_all_is_examined_no_label_is_drawn() -> None:
-    counts = CountTable.from_dense(np.array([[8.0], [3.0]]), np.array([[2.0], [1.0]]))
+    counts = dense_table(np.array([[8.0], [3.0]]), np.array([[2.0], [1.0]]))
     at = np.zeros(2)
     gradient, _ = SampledLabels(counts, np.ones(1), seed=0).gradients(at)
     np.testing.assert_allclose(gradient, [8 / 2 - 2, 3 / 2 - 1])

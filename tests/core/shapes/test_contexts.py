@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy
-from small_logs import fitted_pairs, side_by_side
+from small_logs import dense_table, fitted_pairs, side_by_side
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.shapes import contexts as differences
 from posbias.core.shapes import contexts as module
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts, shrink_contexts
@@ -397,7 +397,7 @@ def contextual_log(seed: int, second: tuple[float, ...], n_queries: int = 20) ->
         rng.binomial(n.astype(np.int64), gamma * theta).astype(np.float64)
         for n, theta in zip(impressions, (1 / np.arange(1, 5), second), strict=True)
     ]
-    pairs = CountTable.from_dense(*(side_by_side(*parts) for parts in (impressions, clicks)))
+    pairs = dense_table(*(side_by_side(*parts) for parts in (impressions, clicks)))
     found = fitted_pairs(pairs, np.tile(np.arange(n_pairs) // 4, 2), n_contexts=2)
     return found.fit, found.errors, np.tile(np.arange(1, 5), 2)
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import scipy
-from small_logs import fitted_pairs
+from small_logs import dense_table, fitted_pairs
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.optimize import Limits
 from posbias.core.shapes import SHAPE_ALONE
 from posbias.core.shapes.linear import fit_product
@@ -24,7 +24,7 @@ def log_of(theta: Floats, seed: int = 3, mean: float = 4.0, without: Integers | 
     shown = np.where(np.isin(np.arange(len(theta)), [] if without is None else without), 0.0, mean)
     impressions = rng.poisson(shown * np.ones((120, 1)))
     clicks = rng.binomial(impressions, rng.beta(2, 3, (120, 1)) * theta)
-    pairs = CountTable.from_dense(impressions.astype(np.float64), clicks.astype(np.float64))
+    pairs = dense_table(impressions.astype(np.float64), clicks.astype(np.float64))
     return fitted_pairs(pairs, np.arange(120) % N_QUERIES)
 
 
@@ -139,7 +139,7 @@ def test_each_context_has_effects_of_its_own() -> None:
     apart = np.zeros((len(n), n2.shape[1])), np.zeros((len(n2), n.shape[1]))
     impressions, clicks = (np.block([[a, apart[0]], [apart[1], b]]) for a, b in ((n, n2), (c, c2)))
     number: Integers = np.repeat(np.arange(len(impressions)), np.concatenate([m, m2]).astype(np.int64))
-    free = fitted_pairs(CountTable.from_dense(impressions[number], clicks[number]), np.arange(len(number)) % 9, 2)
+    free = fitted_pairs(dense_table(impressions[number], clicks[number]), np.arange(len(number)) % 9, 2)
     both = fit_product(free, np.tile(AXES, (2, 1)), np.repeat([0, 1], 12))
     alone = fit_product(one, AXES, ONE), fit_product(other, AXES, ONE)
 

@@ -4,9 +4,9 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from small_logs import fitted_pairs
+from small_logs import dense_table, fitted_pairs
 
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers
+from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.shapes import SHAPE_ALONE, ShapedEstimate
 from posbias.core.shapes.monotone import MonotoneShape
@@ -24,7 +24,7 @@ def small_log(seed: int) -> tuple[Floats, Floats]:
 
 
 def fitted(impressions: Floats, clicks: Floats) -> StrataEstimate:
-    return fitted_pairs(CountTable.from_dense(impressions, clicks), np.arange(len(impressions)))
+    return fitted_pairs(dense_table(impressions, clicks), np.arange(len(impressions)))
 
 
 def extremes(rows: list[Floats], limits: list[float], fixed: list[Floats], n: int) -> tuple[Floats, Floats]:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from small_logs import fitted_pairs, side_by_side
+from small_logs import dense_table, fitted_pairs, side_by_side
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.optimize import Limits
 from posbias.core.shapes import ONE_END, SHAPE_ALONE, ShapedEstimate
 from posbias.core.shapes.linear import PowerShape
@@ -33,7 +33,7 @@ def counts(
 def statistics(
     impressions: Floats, clicks: Floats, query: Integers, position: Integers | None = None, n_contexts: int = 1
 ) -> Fitted:
-    free = fitted_pairs(CountTable.from_dense(impressions, clicks), query, n_contexts)
+    free = fitted_pairs(dense_table(impressions, clicks), query, n_contexts)
     positions = np.tile(np.arange(1, impressions.shape[1] // n_contexts + 1, dtype=np.int64), n_contexts)
     return free, positions if position is None else position
 
@@ -170,7 +170,7 @@ def test_monotone_is_the_best_of_all_ways_to_pool_neighbours(seed: int) -> None:
                 np.stack([part[:, block == b].sum(axis=1) for b in range(block[-1] + 1)], 1)
                 for part in (impressions, clicks)
             ]
-            table = CountTable.from_dense(merged[0], merged[1])
+            table = dense_table(merged[0], merged[1])
             curve = fit_conditional(table, find_linkage(table)).log_theta[block]
         if (np.diff(curve) <= 0).all():
             best = max(best, log_likelihood(impressions, clicks, curve))

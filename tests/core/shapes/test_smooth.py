@@ -5,9 +5,9 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from small_logs import fitted_pairs, fitted_strata, side_by_side
+from small_logs import dense_table, fitted_pairs, fitted_strata, side_by_side
 
-from posbias.core.arrays.count_table import CountTable, Floats, Integers
+from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.shapes import ONE_END, SHAPE_ALONE
 from posbias.core.shapes import smooth as module
 from posbias.core.shapes.linear import PowerShape
@@ -31,7 +31,7 @@ def counts(seed: int, theta: Floats, n_pairs: int, mean: float) -> tuple[Floats,
 
 
 def fitted(impressions: Floats, clicks: Floats, query: Integers | None = None, n_contexts: int = 1) -> StrataEstimate:
-    pairs = CountTable.from_dense(impressions, clicks)
+    pairs = dense_table(impressions, clicks)
     return fitted_pairs(pairs, np.arange(len(impressions)) // 6 if query is None else query, n_contexts)
 
 

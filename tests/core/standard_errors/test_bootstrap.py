@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small_logs import strata_of
+from small_logs import dense_table, strata_of
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.linalg import inverse
@@ -21,9 +21,7 @@ def random_log(seed: int, n_queries: int, impressions: int, shock: float = 0.0) 
     counts = rng.poisson(np.repeat(size / (size.sum() * 9) * impressions, 3)[:, np.newaxis], (3 * n_queries, 3))
     theta = THETA * np.exp(shock * rng.standard_normal((n_queries, 3)) - shock**2 / 2)
     chance = np.minimum(np.repeat(theta, 3, axis=0) * rng.beta(2, 4, (3 * n_queries, 1)), 1)
-    return CountTable.from_dense(counts.astype(float), rng.binomial(counts, chance).astype(float)), np.arange(
-        3 * n_queries
-    ) // 3
+    return dense_table(counts.astype(float), rng.binomial(counts, chance).astype(float)), np.arange(3 * n_queries) // 3
 
 
 def fitted(pairs: CountTable, query: Integers) -> tuple[ConditionalFit, Strata]:
@@ -123,7 +121,7 @@ def test_intervals_from_few_unequal_queries_cover_the_truth(shock: float) -> Non
 
 def test_two_queries_have_one_degree_of_freedom() -> None:
     clicks = np.array([[200.0, 100.0], [200.0, 40.0]])
-    found = bootstrapped(CountTable.from_dense(np.full((2, 2), 500.0), clicks), np.arange(2), replicates=60)
+    found = bootstrapped(dense_table(np.full((2, 2), 500.0), clicks), np.arange(2), replicates=60)
     half_width = np.log(found.high / found.low)[1] / 2
     np.testing.assert_allclose(half_width / found.std_error[1], 12.706204736432095)
 

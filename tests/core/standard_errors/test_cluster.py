@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from small_logs import random_pairs, strata_of
+from small_logs import dense_table, random_pairs, strata_of
 
 from posbias.core.arrays import linalg
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, compress, concatenate
@@ -157,7 +157,7 @@ def test_clusters_without_information_do_not_count() -> None:
     counts = np.zeros((2, 3, 4))
     counts[:, 0, 1] = 50, 20  # shown in one cell only
     counts[0, 1:, :] = 99  # never clicked
-    idle = CountTable.from_dense(counts[0], counts[1])
+    idle = dense_table(counts[0], counts[1])
     table, (of_pairs, of_idle) = merge([pairs, idle])
     found = cluster_errors(
         fitted(table),
@@ -188,7 +188,7 @@ def test_parts_that_share_no_query_can_be_summed_one_by_one() -> None:
 def test_errors_by_pair_from_signatures_are_those_with_every_pair_a_cluster(seed: int) -> None:
     rng = np.random.default_rng(seed)
     impressions = rng.integers(0, 3, (400, 3)).astype(float)
-    pairs = CountTable.from_dense(impressions, rng.binomial(impressions.astype(int), [0.6, 0.4, 0.3]).astype(float))
+    pairs = dense_table(impressions, rng.binomial(impressions.astype(int), [0.6, 0.4, 0.3]).astype(float))
     table, signature = compress(pairs)
     fit = fitted(table)
     expected = cluster_errors(fit, Strata(table, Members(signature, np.arange(400))))
@@ -201,7 +201,7 @@ def test_errors_by_pair_from_signatures_are_those_with_every_pair_a_cluster(seed
 
 def test_a_pair_that_alone_identifies_a_cell_leaves_it_without_interval_by_pair() -> None:
     pairs, _ = random_pairs(6)
-    bridge = CountTable.from_dense(np.array([[0, 9.0, 0, 0, 8.0]]), np.array([[0, 4.0, 0, 0, 1.0]]))
+    bridge = dense_table(np.array([[0, 9.0, 0, 0, 8.0]]), np.array([[0, 4.0, 0, 0, 1.0]]))
     once, _ = merge([replace(pairs, n_cells=5), bridge])
     twice, _ = merge([replace(pairs, n_cells=5), bridge, bridge])
     reasons = [pair_errors(fitted(table), table).reason for table in (once, twice)]
@@ -210,7 +210,7 @@ def test_a_pair_that_alone_identifies_a_cell_leaves_it_without_interval_by_pair(
 
 def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_do() -> None:
     pairs, query = random_pairs(7)
-    bridge = CountTable.from_dense(
+    bridge = dense_table(
         np.array([[0, 9.0, 0, 0, 8.0], [5.0, 0, 0, 0, 4.0]]), np.array([[0, 4.0, 0, 0, 1.0], [2.0, 0, 0, 0, 2.0]])
     )
     wider = replace(pairs, n_cells=5)
@@ -239,7 +239,7 @@ def test_two_queries_leave_one_degree_of_freedom() -> None:
     rng = np.random.default_rng(0)
     impressions = np.full((20, 3), 500.0)
     propensity = np.array([[0.5, 0.3, 0.2], [0.5, 0.45, 0.35]])[np.arange(20) // 10]
-    table = CountTable.from_dense(impressions, rng.binomial(500, propensity).astype(float))
+    table = dense_table(impressions, rng.binomial(500, propensity).astype(float))
     fit = fitted(table)
 
     errors = cluster_errors(fit, Strata(table, Members(np.arange(20), np.arange(20) // 10)))
@@ -253,7 +253,7 @@ def test_two_queries_leave_one_degree_of_freedom() -> None:
 @pytest.mark.parametrize("n_queries", [2, 12])
 def test_queries_that_agree_to_the_last_click_give_no_interval_instead_of_one_of_width_0(n_queries: int) -> None:
     impressions, clicks = np.full((n_queries, 2), 10.0), np.tile([4.0, 2.0], (n_queries, 1))
-    errors = errors_of(CountTable.from_dense(impressions, clicks), np.arange(n_queries))
+    errors = errors_of(dense_table(impressions, clicks), np.arange(n_queries))
 
     assert errors.reason == (None, AGREEING)
     assert np.isnan([errors.std_error[1], errors.low[1], errors.high[1]]).all()
@@ -264,8 +264,8 @@ def test_clusters_that_know_nothing_of_a_cell_do_not_count_for_it() -> None:
     impressions = np.zeros((60, 3))
     impressions[:, 0] = impressions[:20, 1] = impressions[20:, 2] = 30  # no query compares cells 1 and 2
     clicks = rng.binomial(impressions.astype(int), [0.4, 0.3, 0.2]).astype(float)
-    both = errors_of(CountTable.from_dense(impressions, clicks), np.arange(60))
-    first = CountTable.from_dense(impressions[:20, :2], clicks[:20, :2])
+    both = errors_of(dense_table(impressions, clicks), np.arange(60))
+    first = dense_table(impressions[:20, :2], clicks[:20, :2])
     alone = errors_of(first, np.arange(20))
     assert (both.n_clusters, alone.n_clusters) == (60, 20)
     np.testing.assert_allclose(both.std_error[1], alone.std_error[1], rtol=1e-8)
@@ -277,7 +277,7 @@ def test_errors_do_not_depend_on_how_many_members_are_worked_on_at_a_time(
     members_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pairs, query = random_pairs(7)
-    unlinked = CountTable.from_dense(np.array([[0, 0, 0, 0, 9.0]] * 3), np.array([[0, 0, 0, 0, 4.0]] * 3))
+    unlinked = dense_table(np.array([[0, 0, 0, 0, 9.0]] * 3), np.array([[0, 0, 0, 0, 4.0]] * 3))
     table, (of_pairs, of_unlinked) = merge([replace(pairs, n_cells=5), unlinked])
     fit = fitted(table)
     unit = np.concatenate([of_pairs, of_unlinked])
@@ -310,7 +310,7 @@ def long_lists(seed: int, n_cells: int, n_queries: int = 12) -> tuple[CountTable
             cell = np.arange(depth[query], dtype=np.int64)
             impressions[query * n_cells + shown, cell] += 1
             clicks[query * n_cells + shown, cell] += rng.random(depth[query]) < rate[shown] * (cell + 1) ** -0.2
-    return CountTable.from_dense(impressions, clicks), np.repeat(np.arange(n_queries), n_cells)
+    return dense_table(impressions, clicks), np.repeat(np.arange(n_queries), n_cells)
 
 
 @pytest.mark.parametrize("together", [5, 64])

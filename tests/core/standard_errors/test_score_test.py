@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from small_logs import dense_table
 
-from posbias.core.arrays.count_table import CountTable, Floats, Members, sum_by_number
+from posbias.core.arrays.count_table import Floats, Members, sum_by_number
 from posbias.core.arrays.linalg import solve
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.contrasts import score_test, units_test
@@ -11,7 +12,7 @@ from posbias.core.theta.conditional import find_linkage, fit_conditional
 
 
 def strata_of(impressions: Floats, clicks: Floats, docs_per_query: int = 4) -> Strata:
-    table = CountTable.from_dense(impressions, clicks)
+    table = dense_table(impressions, clicks)
     return Strata(table, Members(np.arange(table.n_units), np.arange(table.n_units) // docs_per_query))
 
 
@@ -38,7 +39,7 @@ def test_the_statistic_is_what_its_formulas_say_with_each_cluster_left_out_by_ha
         entries = slice(table.start[unit], table.start[unit + 1])
         dense[:, unit, table.cell[entries]] = table.impressions[entries], table.clicks[entries]
     impressions, clicks = dense
-    merged = CountTable.from_dense(impressions.reshape(-1, 3, 2).sum(axis=2), clicks.reshape(-1, 3, 2).sum(axis=2))
+    merged = dense_table(impressions.reshape(-1, 3, 2).sum(axis=2), clicks.reshape(-1, 3, 2).sum(axis=2))
     theta = fit_conditional(merged, find_linkage(merged)).theta[FINER_CELL]
     share = impressions * theta / (impressions * theta).sum(axis=1, keepdims=True)
     total = clicks.sum(axis=1)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members, compress
 from posbias.core.arrays.linalg import inverse
@@ -29,7 +30,7 @@ def log_of_clicks(seed: int, n_units: int = 60, n_pages: int = 40) -> tuple[Coun
     counts = np.zeros((2, n_units, 3))
     np.add.at(counts[0], (unit, cell), 1)
     np.add.at(counts[1], (unit, cell), clicked)
-    return CountTable.from_dense(counts[0], counts[1]), unit[clicked], cell[clicked], page[clicked]
+    return dense_table(counts[0], counts[1]), unit[clicked], cell[clicked], page[clicked]
 
 
 def fitted(strata: CountTable) -> ConditionalFit:
@@ -82,7 +83,7 @@ def test_clicks_that_say_nothing_are_left_out() -> None:
     for number, values in enumerate((strata.impressions, strata.clicks)):
         dense[number, strata.unit_of_entry, strata.cell] = values
     dense[:, 60, 3] = 9, 2  # a document that is shown at one position only, which nothing else links
-    wider = CountTable.from_dense(dense[0], dense[1])
+    wider = dense_table(dense[0], dense[1])
     fit = fitted(wider)
     assert fit.linkage.identified.tolist() == [True, True, True, False]
     found = session_sums(fit, wider, np.append(page, [-1, -2]), np.append(unit, [60, 60]), np.append(cell, [3, 3]))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Floats, compress
 from posbias.core.arrays.optimize import squarem_cycle
@@ -22,7 +23,7 @@ def random_table(seed: int, n_units: int = 40, largest: int = 12) -> CountTable:
     rng = np.random.default_rng(seed)
     impressions = rng.integers(1, largest, (n_units, 4)) * (rng.random((n_units, 4)) < 0.6)
     clicks = rng.binomial(impressions, rng.beta(2, 3, (n_units, 1)) / np.arange(1, 5))
-    return CountTable.from_dense(impressions.astype(float), clicks.astype(float))
+    return dense_table(impressions.astype(float), clicks.astype(float))
 
 
 def objective(table: CountTable, options: JointOptions, theta: Floats, gamma: Floats) -> float:
@@ -111,7 +112,7 @@ def test_signatures_and_pairs_give_the_same_fit(options: JointOptions) -> None:
 
 
 def test_maximum_likelihood_has_the_closed_form_of_one_pair() -> None:
-    table = CountTable.from_dense(np.array([[10.0, 10.0, 5.0]]), np.array([[6.0, 3.0, 0.0]]))
+    table = dense_table(np.array([[10.0, 10.0, 5.0]]), np.array([[6.0, 3.0, 0.0]]))
     fit = fit_joint(table, LIKELIHOOD)
     assert fit.converged
     np.testing.assert_allclose(scaled(fit), [1, 0.5, 0], atol=1e-6)
@@ -134,7 +135,7 @@ def test_maximum_likelihood_has_the_closed_form_of_one_pair() -> None:
 def test_extreme_counts_stay_finite_and_in_range(
     impressions: list[list[float]], clicks: list[list[float]], options: JointOptions
 ) -> None:
-    table = CountTable.from_dense(np.array(impressions), np.array(clicks))
+    table = dense_table(np.array(impressions), np.array(clicks))
     with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
         fit = fit_joint(table, options)
     for values in (fit.examination, fit.attractiveness):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Integers, compress
 from posbias.core.errors import IdentifiabilityError
@@ -14,7 +15,7 @@ def table_of(*pairs: dict[int, tuple[float, float]], n_cells: int = 4) -> CountT
     for unit, pair in enumerate(pairs):
         for cell, values in pair.items():
             counts[:, unit, cell] = values
-    return CountTable.from_dense(counts[0], counts[1])
+    return dense_table(counts[0], counts[1])
 
 
 ONE_WAY_BRIDGE = table_of({0: (10, 4), 1: (10, 2)}, {2: (10, 3), 3: (10, 1)}, {1: (5, 2), 2: (5, 0)})
@@ -102,7 +103,7 @@ def test_compression_changes_no_linkage() -> None:
     rng = np.random.default_rng(3)
     impressions = rng.integers(0, 2, (60, 4)).astype(np.float64)
     clicks = impressions * (rng.random((60, 4)) < 0.2)
-    table = CountTable.from_dense(impressions, clicks)
+    table = dense_table(impressions, clicks)
     whole, compressed = find_linkage(table), find_linkage(compress(table)[0])
     assert whole.reason == compressed.reason
     np.testing.assert_array_equal(whole.linking_pairs, compressed.linking_pairs)
@@ -120,14 +121,14 @@ def test_reachability_agrees_with_warshalls_closure() -> None:
         together = reach & reach.T
         if not (together.sum(axis=1) > 1).any():
             continue
-        linkage = find_linkage(CountTable.from_dense(impressions, clicks))
+        linkage = find_linkage(dense_table(impressions, clicks))
         np.testing.assert_array_equal(linkage.identified, together[linkage.references[0]])
 
 
 def test_each_context_has_a_reference_of_its_own() -> None:
     impressions = np.array([[5, 5, 0, 0, 0], [0, 0, 5, 5, 5], [0, 0, 5, 5, 5.0]])
     clicks = np.array([[2, 1, 0, 0, 0], [0, 0, 0, 2, 1], [0, 0, 0, 1, 1.0]])
-    linkage = find_linkage(CountTable.from_dense(impressions, clicks), np.array([0, 0, 1, 1, 1]))
+    linkage = find_linkage(dense_table(impressions, clicks), np.array([0, 0, 1, 1, 1]))
 
     assert linkage.reference_of.tolist() == [0, 0, 3, 3, 3]
     assert linkage.references.tolist() == [0, 3]
@@ -137,7 +138,7 @@ def test_each_context_has_a_reference_of_its_own() -> None:
 def test_a_context_in_which_nothing_is_linked_has_no_identified_cell() -> None:
     impressions = np.array([[5, 5, 0, 0], [0, 0, 5, 5.0]])
     clicks = np.array([[2, 1, 0, 0], [0, 0, 0, 0.0]])
-    linkage = find_linkage(CountTable.from_dense(impressions, clicks), np.array([0, 0, 1, 1]))
+    linkage = find_linkage(dense_table(impressions, clicks), np.array([0, 0, 1, 1]))
 
     assert linkage.references.tolist() == [0]
     assert linkage.identified.tolist() == [True, True, False, False]
@@ -145,6 +146,6 @@ def test_a_context_in_which_nothing_is_linked_has_no_identified_cell() -> None:
 
 def test_groups_of_comparable_cells_are_named_the_largest_first() -> None:
     impressions = np.array([[9, 9, 0, 0, 0, 0], [0, 0, 9, 9, 9, 0], [0, 0, 0, 0, 0, 9.0]])
-    table = CountTable.from_dense(impressions, impressions / 3)
+    table = dense_table(impressions, impressions / 3)
 
     assert [cells.tolist() for cells in find_linkage(table).comparable()] == [[2, 3, 4], [0, 1]]

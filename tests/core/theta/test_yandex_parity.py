@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Integers, Members, compress
 from posbias.core.counts.sufficient_statistics import Strata
@@ -69,7 +70,7 @@ def counted(log: pl.DataFrame, cell: str, n_cells: int) -> tuple[CountTable, Int
     counts[0][at] = rows["n"].to_numpy()
     counts[1][at] = rows["c"].to_numpy()
     query = log.group_by("pair").agg(pl.col("query").first()).sort("pair")["query"].rank("dense")
-    return CountTable.from_dense(counts[0], counts[1]), query.to_numpy().astype(np.int64)
+    return dense_table(counts[0], counts[1]), query.to_numpy().astype(np.int64)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,9 @@
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import dense_table
 
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import Rate
 from posbias.core.errors import StatisticsError
 from posbias.core.training.layout import Posterior, judgment_rows, rate_terms, top_rate
@@ -21,7 +22,7 @@ PAIRS = pl.DataFrame({"query": list("aabb"), "doc": [1, 2, 1, 2], "signature": [
 
 
 def terms(rate: Rate, attractiveness: Floats | None = GAMMA) -> Floats:
-    table = CountTable.from_dense(IMPRESSIONS, CLICKS)
+    table = dense_table(IMPRESSIONS, CLICKS)
     cells = pl.DataFrame({"position": range(1, 5)}, schema={"position": pl.Int32})
     options = WeightOptions(min_propensity=0.1, rate=rate)
     weights = click_weights(cells, THETA, IMPRESSIONS.sum(axis=0), CLICKS.sum(axis=0), options)

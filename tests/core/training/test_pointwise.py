@@ -5,7 +5,7 @@ from collections import defaultdict
 import numpy as np
 import polars as pl
 import pytest
-from small_logs import PBM, counted, statistics_of
+from small_logs import PBM, counted, dense_table, statistics_of
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part
@@ -36,7 +36,7 @@ def test_pointwise_rows_are_those_of_a_loop_and_cells_without_a_propensity_leave
     impressions = rng.integers(0, 6, (12, 4)).astype(np.float64)
     clicks = rng.binomial(impressions.astype(np.int64), 0.3).astype(np.float64)
     theta = np.array([1.0, 0.4, UNKNOWN, 0.005])
-    table = CountTable.from_dense(impressions, clicks)
+    table = dense_table(impressions, clicks)
     weights = weights_of(table, theta, WeightOptions(min_propensity=0.1, self_normalize=self_normalize))
     signature = np.array([3, 0, 11, 3])
     pairs = pl.DataFrame({"query": list("aabb"), "doc": [1, 2, 1, 2], "signature": signature})
@@ -59,7 +59,7 @@ def test_pointwise_rows_are_those_of_a_loop_and_cells_without_a_propensity_leave
 
 def test_normalisation_comes_before_the_unclicked_part_is_formed() -> None:
     """3 of 4 impressions clicked at theta 0.5: W+ = 6 leaves nothing; normalised, W+ = 3 leaves 1."""
-    table = CountTable.from_dense(np.array([[0.0, 4.0]]), np.array([[0.0, 3.0]]))
+    table = dense_table(np.array([[0.0, 4.0]]), np.array([[0.0, 3.0]]))
     pairs = pl.DataFrame({"query": ["q"], "doc": [0], "signature": [0]})
 
     def parts(*, self_normalize: bool) -> list[float]:
@@ -86,7 +86,7 @@ def test_expected_labels_are_those_of_a_loop_over_impressions(seed: int) -> None
     impressions, clicks = random_counts(seed)
     theta = [1.0, 0.4, UNKNOWN, 0.005]
     gamma = np.random.default_rng(seed).random(12)
-    table = CountTable.from_dense(impressions, clicks)
+    table = dense_table(impressions, clicks)
     found = expected_attractions(table, np.array(theta), gamma)
 
     for unit in range(12):
@@ -101,7 +101,7 @@ def test_expected_labels_are_those_of_a_loop_over_impressions(seed: int) -> None
 def test_expected_labels_and_the_rest_add_up_to_the_impressions_in_cells_with_a_propensity() -> None:
     impressions, clicks = random_counts(7)
     theta = np.array([1.0, 0.4, UNKNOWN, 0.005])
-    table = CountTable.from_dense(impressions, clicks)
+    table = dense_table(impressions, clicks)
     positive = expected_attractions(table, theta, np.linspace(0, 1, 12))
     pairs = pairs_of(list(range(12)), ["q"] * 12, list(range(12)))
     rows = pointwise_rows(pairs, positive_and_shown(table, weights_of(table, theta, WeightOptions()), positive))
@@ -115,7 +115,7 @@ def test_expected_labels_and_the_rest_add_up_to_the_impressions_in_cells_with_a_
 
 
 def test_an_examined_impression_without_a_click_did_not_attract_even_where_gamma_is_1() -> None:
-    table = CountTable.from_dense(np.array([[4.0]]), np.array([[3.0]]))
+    table = dense_table(np.array([[4.0]]), np.array([[3.0]]))
     assert expected_attractions(table, np.array([1.0]), np.array([1.0])).tolist() == [3.0]
 
 
@@ -125,7 +125,7 @@ def test_expected_labels_hold_their_mean_at_gamma_wherever_the_document_stood() 
     for cell in range(2):
         shown = np.zeros((2, 2))
         shown[:, cell] = 1
-        skip_and_click = CountTable.from_dense(shown, shown * np.array([[0.0], [1.0]]))
+        skip_and_click = dense_table(shown, shown * np.array([[0.0], [1.0]]))
         label = expected_attractions(skip_and_click, theta, np.array([gamma, gamma]))
         click = theta[cell] * gamma
         assert (1 - click) * label[0] + click * label[1] == pytest.approx(gamma)
@@ -133,7 +133,7 @@ def test_expected_labels_hold_their_mean_at_gamma_wherever_the_document_stood() 
 
 def test_rows_of_one_document_are_summed_before_the_clamp() -> None:
     """Shown once and clicked at theta 0.5, and three times without a click: W+ = 2 of 4, not 2 of 1 and 0 of 3."""
-    table = CountTable.from_dense(np.array([[0.0, 1.0], [3.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.0]]))
+    table = dense_table(np.array([[0.0, 1.0], [3.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.0]]))
     pairs = pairs_of([0, 1, 1, 0], ["a", "a", "a", "b"], [1, 1, 2, 2])
     rows = pointwise_rows(pairs, positive_and_shown(table, weights_of(table, np.array([1.0, 0.5]), WeightOptions())))
 
@@ -148,7 +148,7 @@ def test_rows_of_one_document_are_summed_before_the_clamp() -> None:
 
 
 def test_no_pair_gives_no_row() -> None:
-    table = CountTable.from_dense(np.array([[1.0]]), np.array([[1.0]]))
+    table = dense_table(np.array([[1.0]]), np.array([[1.0]]))
     rows = pointwise_rows(
         pairs_of([], [], []), positive_and_shown(table, weights_of(table, np.array([1.0]), WeightOptions()))
     )

@@ -3,8 +3,9 @@
 import numpy as np
 import polars as pl
 import pytest
+from small_logs import dense_table
 
-from posbias.core.arrays.count_table import CountTable, Floats
+from posbias.core.arrays.count_table import Floats
 from posbias.core.training.scales import (
     CONTEXT,
     EXPOSURE,
@@ -171,7 +172,7 @@ def test_where_no_document_is_clicked_in_two_contexts_no_error_is_known(uneven: 
 
 
 def test_signatures_say_what_their_documents_count() -> None:
-    table = CountTable.from_dense(np.array([[4.0, 2, 0], [0, 1, 3]]), np.array([[2.0, 1, 0], [0, 0, 1]]))
+    table = dense_table(np.array([[4.0, 2, 0], [0, 1, 3]]), np.array([[2.0, 1, 0], [0, 0, 1]]))
     on_page = pairs_on_page(np.array([3.0, 4, 3]), np.array([0, 0, 1]))
 
     np.testing.assert_array_equal(on_page, [3, 1, 1])
