@@ -33,7 +33,7 @@ from posbias.core.log.pages import HARMLESS
 from posbias.core.roles import tells
 from posbias.core.schema import CLICK
 from posbias.core.training.weights import as_count
-from posbias.io.counting.count import check_estimable, order_of_log, read_unchecked
+from posbias.io.counting.count import check_estimable, order_of_log, read_log
 from posbias.io.counting.first_rows import find_layout, look_at_first_rows
 from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, Look, look_at, profile, profile_of_days
 from posbias.io.engines.engine import ReadLog
@@ -314,7 +314,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
     # What breaks the rules is counted and left out here: that it would stop a run is then reported with the rest.
     with open_engine(replace(view.log, on_bad_rows="drop"), Path("check")) as engine:
         try:
-            read = read_unchecked(log, plan, engine, progress)
+            read = read_log(log, plan, engine, progress, estimable=False)
         except SchemaError as error:
             stops = [shown_lines(error.lines)]
         else:

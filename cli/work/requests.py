@@ -353,9 +353,7 @@ def job_like_the_fit(
             f"{job.inputs[0]} holds counts, in which the values of {shown(only[0][0])} are added up, and the fit "
             "is of one of them (--for-each). Give the logs."
         )
-    if only and job.log is not None:
-        job = replace(job, log=replace(job.log, roles=replace(job.log.roles, only=only)))
-    return job, log
+    return job.with_roles(only=only) if only else job, log
 
 
 def _request_of_export(
@@ -592,9 +590,7 @@ def job_of_interleaving(
     features = FeaturesRequest((), tuple(columns))
     named = replace(of_pages(log), timestamp=log.timestamp)
     job = resolve(inputs, named, counting, (), sessions_for="posbias interleave", features=features)
-    if job.log is not None:
-        by = "--team, --rank-a, --rank-b, --user, --outcome"
-        job = replace(job, log=replace(job.log, roles=replace(job.log.roles, features_by=by)))
+    job = job.with_roles(features_by="--team, --rank-a, --rank-b, --user, --outcome")
     return job.finding_times() if log.timestamp is None and day is None else job
 
 

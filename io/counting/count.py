@@ -211,41 +211,19 @@ def check_estimable(read: ReadLog) -> None:
 
 
 def read_log(
-    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, *, keep_sessions: KeepSessions = False
+    log: Log,
+    plan: StatisticsPlan,
+    engine: Engine,
+    progress: Progress,
+    *,
+    keep_sessions: KeepSessions = False,
+    estimable: bool = True,
 ) -> ReadLog:
-    """Read and check a log.
+    """Read a log, and check that an estimate can be made from it; if not `estimable`, that and its days are left aside.
 
     Raises:
         SchemaError: rows or pages break the contract, no row is left, too many are left out, or nothing can be
             estimated from those that are left.
-        LogFormatError: a file cannot be read, or was changed meanwhile.
-    """
-    read = read_unchecked(log, plan, engine, progress, keep_sessions=keep_sessions)
-    check_estimable(read)
-    if plan.arms:
-        (arm,) = plan.arms
-        number = sums_by(read.pieces, [pl.col(arm)])[arm].drop_nulls().len()
-        if number > MOST_ARMS:
-            raise SchemaError(
-                f"{log.request.inputs[0]}: column {arm!r} (--arm) has {number:,} values, and "
-                f"experiments have {MOST_ARMS} arms at most. If they are users or sessions, name the column of their "
-                "arms."
-            )
-    if not read.plan.period:
-        return read
-    by_day = sums_by(read.pieces, [pl.col(PERIOD).cast(pl.Date)], rows=pl.len().cast(pl.Int64))
-    rows: dict[date, int] = dict(by_day.iter_rows())
-    unit = read.log.rules.time_unit
-    return replace(read, days=Days(rows, clock.today(), None if unit is None else unit.words))
-
-
-def read_unchecked(
-    log: Log, plan: StatisticsPlan, engine: Engine, progress: Progress, *, keep_sessions: KeepSessions = False
-) -> ReadLog:
-    """Read a log; whether an estimate can be made from it is not yet checked (`check_estimable`).
-
-    Raises:
-        SchemaError: rows or pages break the contract.
         LogFormatError: a file cannot be read, or was changed meanwhile.
     """
     notes, of_lines = list[str](), log.raw is not None and log.raw.of_lines
@@ -287,7 +265,25 @@ def read_unchecked(
     followed = [f"{link}: this link was followed, to {link.resolve()}." for link in links]
     if log.request.finds_times and (time := log.roles.timestamp) is not None:
         notes.append(f"times: read from column {shown(time)!r} (--timestamp none leaves them out)")
-    return replace(read, sources=digests, rows=rows, notes=(*followed, *notes), clicks=clicks)
+    read = replace(read, sources=digests, rows=rows, notes=(*followed, *notes), clicks=clicks)
+    if not estimable:
+        return read
+    check_estimable(read)
+    if plan.arms:
+        (arm,) = plan.arms
+        number = sums_by(read.pieces, [pl.col(arm)])[arm].drop_nulls().len()
+        if number > MOST_ARMS:
+            raise SchemaError(
+                f"{log.request.inputs[0]}: column {arm!r} (--arm) has {number:,} values, and "
+                f"experiments have {MOST_ARMS} arms at most. If they are users or sessions, name the column of their "
+                "arms."
+            )
+    if not read.plan.period:
+        return read
+    by_day = sums_by(read.pieces, [pl.col(PERIOD).cast(pl.Date)], rows=pl.len().cast(pl.Int64))
+    of_days: dict[date, int] = dict(by_day.iter_rows())
+    unit = read.log.rules.time_unit
+    return replace(read, days=Days(of_days, clock.today(), None if unit is None else unit.words))
 
 
 def order_of_log(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = None) -> RowOrder | None:
@@ -307,21 +303,12 @@ def order_within(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = Non
     return order_of_log(read, plan, only) if plan.period in {None, "day"} else None
 
 
-def count_log(
-    log: Log,
-    plan: StatisticsPlan,
-    engine: Engine,
-    progress: Progress,
-    *,
-    keep_sessions: bool = False,
-    factor: float | None = None,
-) -> CountedLog:
-    """Count a log and compress the counts; with a `factor`, older days weigh less (the plan has a period).
+def count_log(read: ReadLog, engine: Engine, progress: Progress, factor: float | None = None) -> CountedLog:
+    """Count a log that was read, and compress the counts; with a `factor`, older days weigh less.
 
     Raises:
-        SchemaError: rows or pages break the contract.
+        SchemaError: nothing was counted.
     """
-    read = read_log(log, plan, engine, progress, keep_sessions=keep_sessions)
     decay = None if factor is None or read.days is None else Decay(factor, read.days.newest)
     plan = read.plan
     parts = WithFacts(read.statistics(plan))

@@ -77,7 +77,7 @@ def fit_each(
     Raises:
         PosbiasError: the log cannot be read, or nothing can be estimated for any value.
     """
-    log = job.for_each(column).open_log(result)
+    log = job.with_roles(each=(column,)).open_log(result)
     read, facts, values = count_by_value(log, job.plan, column, engine, result.progress, job.decay)
     result.content |= {"sources": read.sources, "rows": read.rows}
     describe_reading(result, read.rows, read.clicks, read.days, read.notes)

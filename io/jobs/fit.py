@@ -135,10 +135,13 @@ class Job:
             return self
         return replace(self, log=replace(log, finds_times=True))
 
-    def for_each(self, column: str) -> "Job":
-        """The job whose log is fitted to each value of a column by itself."""
-        log = self.log and replace(self.log, roles=replace(self.log.roles, each=(column,)))
-        return replace(self, log=log)
+    def with_roles(self, **roles: object) -> "Job":
+        """The job with other columns of some roles, where it is to read a log."""
+        return replace(self, log=self.log and replace(self.log, roles=replace(self.log.roles, **roles)))
+
+    def read_log(self, engine: Engine, result: Result, *, keep_sessions: KeepSessions) -> ReadLog:
+        """Open and read the log."""
+        return read_log(self.open_log(result), self.plan, engine, result.progress, keep_sessions=keep_sessions)
 
     @property
     def only_links(self) -> bool:
@@ -186,8 +189,8 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
         check_features(None, job.tables, ())
         counted = read_statistics(job.statistics, engine, result.progress, job.decay)
     else:
-        log, keep = job.open_log(result), job.sessions_for is not None
-        counted = count_log(log, job.plan, engine, result.progress, keep_sessions=keep, factor=job.decay)
+        read = job.read_log(engine, result, keep_sessions=job.sessions_for is not None)
+        counted = count_log(read, engine, result.progress, job.decay)
     describe(counted, result)
     return counted
 
@@ -222,7 +225,7 @@ def describe(counted: CountedLog, result: Result) -> None:
 def read_pages(job: Job, engine: Engine, result: Result, *, keep_sessions: KeepSessions = True) -> ReadLog:
     """Read a log with its pages, and describe it in the manifest."""
     job.require_logs()
-    read = read_log(job.open_log(result), job.plan, engine, result.progress, keep_sessions=keep_sessions)
+    read = job.read_log(engine, result, keep_sessions=keep_sessions)
     result.content |= sections_of_log(job.plan, read.sources, read.rows)
     describe_reading(result, read.rows, read.clicks, read.days, read.notes)
     result.faults += faults_of_log(read, facts_of_rows(read, job.plan), job.plan)

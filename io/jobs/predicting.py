@@ -102,7 +102,7 @@ def _by_class(job: Job, by: str) -> Job:
     if by in NAMES_TAKEN["--for-each"]:
         raise UsageError(f"--by {by}: this name means something else in the results. Rename the column.")
     if not job.statistics:
-        return replace(job.for_each(by), plan=replace(job.plan, strata=(by,)))
+        return replace(job.with_roles(each=(by,)), plan=replace(job.plan, strata=(by,)))
     if by not in (*job.plan.strata, *job.plan.beside):
         raise StatisticsError(
             f"--by {by}: {job.statistics[0].path} does not keep the values of that column apart. Collect with "

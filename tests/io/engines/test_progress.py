@@ -12,7 +12,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
 from posbias.core.schema import Roles
-from posbias.io.counting.count import count_log
+from posbias.io.counting.count import count_log, read_log
 from posbias.io.engines.local import LocalEngine
 from posbias.io.log.click_log import LogRequest, open_log
 from posbias.io.progress import SilentProgress, Stage, count_rows
@@ -67,7 +67,8 @@ def test_rows_bytes_and_buckets_add_up(log: pl.DataFrame, tmp_path: Path, how: s
     request = LogRequest((str(tmp_path / "log.parquet"),), Roles(), ReadingRules(1))
     progress = Watched()
     engine = LocalEngine(memory=MEMORY[how], scratch=tmp_path)
-    counted = count_log(open_log(request), StatisticsPlan(get_model("pbm")), engine, progress)
+    read = read_log(open_log(request), StatisticsPlan(get_model("pbm")), engine, progress)
+    counted = count_log(read, engine, progress)
     reading, counting = progress.stages["reading"], progress.stages["counting"]
     assert (reading.done, reading.total, reading.unit) == (large.height, large.height, "rows")
     assert reading.size == (tmp_path / "log.parquet").stat().st_size

@@ -11,7 +11,7 @@ from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
 from posbias.core.schema import Roles
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.counting.count import count_log
+from posbias.io.counting.count import count_log, read_log
 from posbias.io.engines import local
 from posbias.io.engines.local import LocalEngine
 from posbias.io.log.click_log import Log, LogRequest, open_log
@@ -63,7 +63,8 @@ def test_long_row_groups_are_read_in_slices_and_give_the_same_counts(
         log.write_parquet(tmp_path / f"{name}.parquet", row_group_size=rows_of_group)
         (tmp_path / name).mkdir()
         plan, engine = StatisticsPlan(get_model("pbm")), LocalEngine(memory, tmp_path / name)
-        counted = count_log(opened(tmp_path / f"{name}.parquet"), plan, engine, SilentProgress())
+        read = read_log(opened(tmp_path / f"{name}.parquet"), plan, engine, SilentProgress())
+        counted = count_log(read, engine, SilentProgress())
         counts.append(pl.concat([kept.load() for kept in counted.pairs]).sort("query", "doc"))
     assert [number > 1 for number in slices] == ([True] if group == LONG else [])
     assert_frame_equal(*counts)
