@@ -199,7 +199,20 @@ class PageFacts:
     clicked_in_full: int  # those of them on which every row is clicked
     without_click: int  # pages without a click
     longest: int  # rows of the longest page
+    several_clicks: int  # pages with two clicks or more
+    single: int  # pages of one row
+    single_clicked: int  # those of them that are clicked
     shifted: ShiftedPages | None  # pages that count from another base than most
+    thinned: "ThinnedPosition | None" = None  # where rows seem to be kept for their clicks
+
+
+@dataclass(frozen=True)
+class ThinnedPosition:
+    """A position that is seldom on pages, and clicked more often than the one above."""
+
+    position: int
+    shown: float  # share of the pages that go beyond it on which it is
+    times_clicked: float  # its click rate as a multiple of that of the position above
 
 
 def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts:
@@ -229,13 +242,46 @@ def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts
         "long": long.sum(),
         "clicked_in_full": (long & (pl.col("clicks") == pl.col("rows"))).sum(),
         "without_click": (pl.col("clicks") == 0).sum(),
+        "several_clicks": (pl.col("clicks") > 1).sum(),
+        "single": (pl.col("rows") == 1).sum(),
+        "single_clicked": ((pl.col("rows") == 1) & (pl.col("clicks") > 0)).sum(),
         "longest": pl.col("rows").max().fill_null(0),
     }
     totals = [
         frame.select(count.cast(pl.Int64).alias(name) for name, count in of.items()).row(0, named=True)
         for frame, of in ((per_page, counts), (places, ends))
     ]
-    return PageFacts(**totals[0], **totals[1], shifted=shifted_pages(places, cell))
+    thinned = None
+    if not cell and totals[1]["with_gaps"] > _GAPS * totals[0]["pages"]:
+        thinned = _thinned_position(impressions.join(places.select(SESSION, FIRST, LAST), on=SESSION), places)
+    return PageFacts(**totals[0], **totals[1], shifted=shifted_pages(places, cell), thinned=thinned)
+
+
+_GAPS = 0.05  # share of pages
+_SELDOMER, _CLICKED_MORE, _CERTAIN = 0.7, 1.2, 5.0  # times as often as the position above; standard errors
+
+
+def _thinned_position(rows: pl.DataFrame, pages: pl.DataFrame) -> ThinnedPosition | None:
+    """The position at which click rates rise most while rows go missing between others of their pages.
+
+    Args:
+        rows: impressions, with the first and the last position of their page.
+        pages: these by page.
+    """
+    inside = ((pl.col(FIRST) < pl.col(POSITION)) & (pl.col(POSITION) < pl.col(LAST))).sum()
+    counts = rows.group_by(POSITION).agg(pl.len(), pl.col(CLICK).cast(pl.Int64).sum(), inside=inside).sort(POSITION)
+    counts = counts.filter(pl.col(CLICK) > 0)
+    position, shown, clicks, within = (counts[name].to_numpy() for name in (POSITION, "len", CLICK, "inside"))
+    begun = np.searchsorted(np.sort(pages[FIRST].to_numpy()), position, "left")
+    spanned = begun - np.searchsorted(np.sort(pages[LAST].to_numpy()), position, "right")  # pages that have it inside
+    share = np.where(spanned > 0, within / np.maximum(spanned, 1), 1.0)
+    times = clicks[1:] / shown[1:] / (clicks[:-1] / shown[:-1])
+    found = (share[1:] < _SELDOMER * share[:-1]) & (times > _CLICKED_MORE)
+    found &= np.log(times) > _CERTAIN * np.sqrt(1 / clicks[1:] + 1 / clicks[:-1])
+    if not found.any():
+        return None
+    place = int(np.argmax(np.where(found, times, 0.0)))
+    return ThinnedPosition(int(position[place + 1]), float(share[place + 1]), float(times[place]))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from math import inf, prod
 from pathlib import Path
 
 import narwhals as nw
+import numpy as np
 import polars as pl
 
 from posbias.core.check import (
@@ -141,7 +142,7 @@ def profile(
         **(_of_sums(read) | _of_total_rows(read) if sums else {}),
         **(_of_weights(read) if log.roles.weight is not None else {}),
         **(_of_counts(facts, plan, log) if facts is not None else {}),
-        **(_of_pages(pages, read, facts) if pages is not None and pages.pages else {}),
+        **(_of_pages(pages, read, facts, plan) if pages is not None and pages.pages else {}),
     }
 
 
@@ -170,7 +171,7 @@ def _of_counts(facts: LogFacts, plan: StatisticsPlan, log: Log) -> _Quantities:
     }
 
 
-def _of_pages(pages: PageFacts, read: ReadLog, facts: LogFacts | None) -> _Quantities:
+def _of_pages(pages: PageFacts, read: ReadLog, facts: LogFacts | None, plan: StatisticsPlan) -> _Quantities:
     """A sample of pages, and where all of them end."""
     ends, totals = read.totals.page_ends, read.totals
     # If clicks were independent.
@@ -178,8 +179,17 @@ def _of_pages(pages: PageFacts, read: ReadLog, facts: LogFacts | None) -> _Quant
     rows_clicked = (ends.clicks_above + ends.ended) / max(ends.rows_above + ends.pages, 1)  # of pages with a click
     in_all, rows_of_page = ends.pages + ends.without_click, ends.rows_above / max(ends.pages, 1) + 1
     expected = in_all * (1 - rows_clicked) ** rows_of_page  # if clicks were independent: else there are more
+    rate = np.zeros(0) if facts is None else facts.positions[CLICKS].to_numpy() / max(in_all, 1)  # a page
+    none = float(np.prod(1 - rate))
+    several = pages.pages * (1 - none - none * float((rate / (1 - rate)).sum())) if (rate < 1).all() else 0.0
+    thinned = pages.thinned
     quantities: _Quantities = {
         "pages": pages.pages,
+        "single_pages": pages.single,
+        "single_pages_clicked": pages.single_clicked / max(pages.single, 1),
+        "pages_clicked_twice": pages.several_clicks,
+        "pages_clicked_twice_expected": several,
+        "most_pages_clicked_twice": several * _HARDLY_ANY,
         "rows_per_page": pages.rows / pages.pages,
         "pages_are_first": read.log.roles.page is None,
         "share_starting_late": pages.starting_late / pages.pages,
@@ -203,6 +213,13 @@ def _of_pages(pages: PageFacts, read: ReadLog, facts: LogFacts | None) -> _Quant
         "most_pages_without_click": expected * _HARDLY_ANY,
         "click_rate_above": ends.clicks_above / max(ends.rows_above, 1),
     }
+    if thinned is not None and thinned.position <= (plan.max_position or inf):
+        quantities |= {
+            "thinned_position": thinned.position,
+            "thinned_above": thinned.position - 1,
+            "thinned_shown": thinned.shown,
+            "thinned_clicked": thinned.times_clicked,
+        }
     if pages.shifted is not None:
         quantities |= quantities_of_bases(pages.shifted, read.log)
     return quantities

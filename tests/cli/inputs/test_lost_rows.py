@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -18,7 +19,7 @@ def log() -> pl.DataFrame:
     return simulate(SimulationOptions(n_sessions=2000, n_queries=20, n_positions=9, seed=2)).log
 
 
-def reasons_of(output: Path) -> dict[str, dict[str, object]]:
+def reasons_of(output: Path) -> dict[str, dict[str, Any]]:
     """The reasons of a result by their code."""
     return {reason["code"]: reason for reason in manifest_of(output)["reasons"]}
 
@@ -104,6 +105,47 @@ def test_pages_that_end_at_their_last_click_in_part_are_a_caution(
     run_in_process("collect", "log.parquet", "-o", "out")
 
     assert reasons_of(tmp_path / "out")["pages-end-on-clicks"]["severity"] == "caution"
+
+
+def test_rows_below_the_fold_that_are_logged_for_their_clicks_stop_and_the_option_named_leaves_them_out(
+    run_in_process: Run, tmp_path: Path, log: pl.DataFrame
+) -> None:
+    some = pl.concat_str("session", "position").hash(seed=3) % 3 == 0
+    log.filter((pl.col("position") <= 3) | some | (CLICK == 1)).write_parquet(tmp_path / "log.parquet")
+
+    run_in_process("collect", "log.parquet", "-o", "out", code=1)
+
+    found = reasons_of(tmp_path / "out")["pages-with-gaps"]
+    assert (found["severity"], found["figures"]["position"]) == ("stop", 4)
+    assert "--max-position 3." in found["sentence"]
+    run_in_process("collect", "log.parquet", "-o", "out", "--force", "--max-position", 3, code=0)
+
+
+def test_redirects_that_are_logged_as_pages_of_one_clicked_result_are_a_caution(
+    run_in_process: Run, tmp_path: Path, log: pl.DataFrame
+) -> None:
+    led, top = pl.col("session") % 20 == 0, pl.col("position") == 1
+    pages = log.filter(~led | top).with_columns(pl.when(led).then(1).otherwise(CLICK).cast(pl.Int8).alias("click"))
+    pages.write_parquet(tmp_path / "log.parquet")
+
+    run_in_process("collect", "log.parquet", "-o", "out", code=0)
+
+    assert reasons_of(tmp_path / "out")["pages-lead-on"]["figures"] == {"pages": 100, "share": 1}
+
+
+@pytest.mark.parametrize("kept", ["first", "last"])
+def test_logs_of_one_click_a_page_are_a_caution(
+    run_in_process: Run, tmp_path: Path, log: pl.DataFrame, kept: str
+) -> None:
+    clicked = pl.col("position").filter(CLICK == 1)
+    only = (clicked.min() if kept == "first" else clicked.max()).over("session") == pl.col("position")
+    log.with_columns(click=only.fill_null(value=False).cast(pl.Int8)).write_parquet(tmp_path / "log.parquet")
+
+    run_in_process("collect", "log.parquet", "-o", "out", code=0)
+
+    found = reasons_of(tmp_path / "out")["one-click-a-page"]
+    assert found["severity"] == "caution"
+    assert found["figures"]["several"] == 0
 
 
 def test_sums_of_clicks_without_impressions_are_no_counts_of_a_row(
