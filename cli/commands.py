@@ -1,33 +1,28 @@
 """The commands: arguments, options, and the order of the steps."""
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from posbias.cli.messages import tell
 from posbias.cli.options.groups import (
     ColumnOptions,
     CountingOptions,
     EstimationOptions,
-    EvaluationOptions,
     FeatureOptions,
     Form,
-    InterleavingOptions,
     LearningOptions,
     LogOptions,
-    ModelsOptions,
-    PredictionOptions,
     PrintOptions,
     ResultOptions,
-    ServingOptions,
     StoreOptions,
     TrainingOptions,
     WarehouseOptions,
     WorldOptions,
 )
 from posbias.cli.options.option import parse_memory
+from posbias.io.options import EvaluationOptions, InterleavingOptions, ModelsOptions, PredictionOptions, ServingOptions
 from posbias.io.places.locations import Location
 
 if TYPE_CHECKING:
@@ -191,9 +186,7 @@ def explore(
     from posbias.cli.report.result import carry_out, plain_options
     from posbias.io.jobs import exploring
 
-    def work(result: "Result") -> None:
-        exploring.explore(fit, result, pages=pages, top=top, ucb=ucb)
-
+    work = partial(exploring.explore, fit, pages=pages, top=top, ucb=ucb)
     return carry_out("explore", [fit], output, printing, plain_options(pages=pages, top=top, ucb=ucb), work)
 
 
@@ -305,19 +298,19 @@ def weight(
     from posbias.io.jobs.fit import count, name_propensities, read_pages
     from posbias.io.jobs.training import weigh_by_cell, write_training_files
     from posbias.io.places.locations import location
+    from posbias.io.stores.store import find_statistics
 
     files = requested_files(training)
     if not is_own(propensities) and has_click_model(location(propensities)):
         pages = read_click_model(location(propensities))
         model, counting = PageFit(pages.model, EMOptions()), CountingOptions(max_position=pages.plan.max_position)
         model.check_weights(files.layout, files.weights.options)
-        job = resolve(inputs, of_pages(log), counting, sessions_for=model.sessions_for, features=files.features)
-        model.check(job)
-        if job.statistics:
+        if statistics := find_statistics(inputs):
             raise StatisticsError(
-                f"{job.statistics[0].path} holds statistics, and {model.sessions_for} weighs the impressions of pages. "
+                f"{statistics[0].path} holds statistics, and {model.sessions_for} weighs the impressions of pages. "
                 "Give the logs."
             )
+        job = resolve(inputs, of_pages(log), counting, (), sessions_for=model.sessions_for, features=files.features)
         cells, weigh, also_read = None, partial(weigh_by_row, pages), [str(location(propensities))]
     else:
         cells = read_theta(propensities)
@@ -420,18 +413,13 @@ def export(ranker: Location, serving: ServingOptions, output: Location, printing
     """
     from posbias.cli.report.result import carry_out, plain_options
     from posbias.io.jobs import exporting
+    from posbias.io.serving.answers import read_answer
 
-    wanted: dict[str, Any] = vars(serving) | {"features": tuple(serving.features or ())}
-    request = exporting.ExportRequest(ranker, **wanted)
-    model, hits = exporting.open_ranker(request), None if serving.smoke is None else exporting.read_hits(request)
-
-    def work(result: "Result") -> None:
-        if hits is None:
-            exporting.export(model, request, result)
-        else:
-            exporting.smoke(model, request, hits, result)
-
-    also_read = [*request.features, *([] if serving.smoke is None else [serving.smoke])]
+    model, work = exporting.open_ranker(ranker, serving), exporting.export
+    if serving.smoke is not None:
+        work = partial(exporting.smoke, hits=read_answer(serving.smoke, serving.engine))
+    work = partial(work, model, serving)
+    also_read = [*(serving.features or ()), *([] if serving.smoke is None else [serving.smoke])]
     return carry_out("export", [ranker], output, printing, plain_options(serving), work, also_read)
 
 
@@ -450,22 +438,21 @@ def predict(
     from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import check_day, job_like_the_fit
+    from posbias.core.errors import UsageError
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs import predicting
     from posbias.io.predictions import by_position
 
-    until = None if rankings.trained_until is None else check_day("--trained-until", rankings.trained_until)
-    named = tuple(rankings.scores or ()), tuple(rankings.rankings or ())
-    request = predicting.PredictionRequest(*named, rankings.order, until, rankings.by, csv=rankings.csv)
+    if rankings.trained_until is not None:
+        check_day("--trained-until", rankings.trained_until)
+    if not rankings.files:
+        raise UsageError("nothing to predict: name a table of scores (--scores FILE) or a TREC run (--rankings FILE).")
     fitted = read_theta(propensities)
     as_counted = None if fitted.plan.model.needs_session else by_position
     job, log = job_like_the_fit(inputs, log, fitted, beside=["timestamp"], as_counted=as_counted)
-    job = request.checked(job)
-
-    def work(engine: "Engine", result: "Result") -> None:
-        predicting.predict(job, fitted, request, engine, result)
-
-    options, also_read = plain_options(log, rankings), [*fitted.files, *request.files]
+    job = predicting.job_of_prediction(job, rankings)
+    work = partial(predicting.predict, job, fitted, rankings)
+    options, also_read = plain_options(log, rankings), [*fitted.files, *rankings.files]
     return carry_out_job("predict", job, log, output, printing, options, also_read, work)
 
 
@@ -496,39 +483,28 @@ def evaluate(
             "logs."
         )
     if models.models is not None:
-        from posbias.io.jobs.held_out import ModelsRequest, judge_models, models_named
+        from posbias.io.jobs.held_out import judge_models, models_named
 
-        judged = models_named(models.models)
-        of_models = {name: getattr(models, name) for name in ("split", "test_share", "samples", "seed")}
-        judging = ModelsRequest(
-            judged, **of_models, judgments=rankings.judgments, cutoff=rankings.cutoff, csv=rankings.csv
-        )
+        judged = models_named(models)
         job, test = jobs_of_models(inputs, log, models)
-
-        def judge(engine: "Engine", result: "Result") -> None:
-            judge_models(job, test, judging, engine, result)
-
+        judge = partial(judge_models, job, test, judged, models, rankings)
         also_read = [*(models.test or ()), *([] if rankings.judgments is None else [rankings.judgments])]
         return carry_out_job("evaluate", job, log, output, printing, plain_options(log, models), also_read, judge)
 
     from posbias.io.fits.saved_fit import read_theta
-    from posbias.io.jobs.evaluating import RankingsRequest
+    from posbias.io.jobs.evaluating import check_evaluation
     from posbias.io.jobs.evaluating import evaluate as evaluate_rankings
 
-    wanted: dict[str, Any] = vars(rankings) | {"scores": tuple(rankings.scores or ())}
-    wanted["rankings"] = tuple(rankings.rankings or ())
-    request = RankingsRequest(**wanted)
+    check_evaluation(rankings)
     if propensities is None:
         raise UsageError(
             "rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`, or a table."
         )
     fitted = read_theta(propensities)
     job, log = job_like_the_fit(inputs, log, fitted, sessions_for="posbias evaluate")
-
-    def work(engine: "Engine", result: "Result") -> None:
-        evaluate_rankings(job, fitted, request, engine, result)
-
-    options, also_read = plain_options(log, rankings), [*fitted.files, *request.files]
+    work = partial(evaluate_rankings, job, fitted, rankings)
+    judgments = [] if rankings.judgments is None else [rankings.judgments]
+    options, also_read = plain_options(log, rankings), [*fitted.files, *rankings.files, *judgments]
     return carry_out_job("evaluate", job, log, output, printing, options, also_read, work)
 
 
@@ -553,25 +529,19 @@ def interleave(
     from posbias.cli.work.requests import job_of_interleaving
     from posbias.core.errors import UsageError
     from posbias.io.fits.saved_fit import read_theta
-    from posbias.io.jobs.interleaving import InterleavingRequest, earlier_result, planned
+    from posbias.io.jobs.interleaving import earlier_result, named_columns, planned
     from posbias.io.jobs.interleaving import interleave as decide
 
-    given, into = interleaving, interleaving.into
-    columns = team, given.rank_a, given.rank_b, given.user, given.outcome
-    request = InterleavingRequest(*columns, given.credit, given.expected_pages, csv=given.csv)
+    given, into, columns = interleaving, interleaving.into, named_columns(team, interleaving)
     target = into if output is None else output
     if target is None:
         raise UsageError("--output DIR is missing: say where to write; or, for a day of several, --into DIR.")
     fitted = None if propensities is None else read_theta(propensities)
-    job = job_of_interleaving(inputs, log, given.date, request.columns, needs_days=into is not None)
-
-    def work(engine: "Engine", result: "Result") -> None:
-        with nullcontext() if into is None else earlier_result(into) as earlier:
-            decide(job, request, fitted, earlier, engine, result, replaces=given.replace_day)
-
+    job = job_of_interleaving(inputs, log, given.date, columns, needs_days=into is not None)
+    work = partial(decide, job, team, given, fitted)
     if into is not None and printing.dry_run:
         with earlier_result(into) as earlier:
-            planned(request, fitted, earlier)
+            planned(team, given, fitted, earlier)
     options, also_read = plain_options(log, given, team=team, propensities=propensities), fitted.files if fitted else []
     printing = printing if into is None else replace(printing, force=True)
     return carry_out_job("interleave", job, log, target, printing, options, also_read, work, waits=into is not None)

@@ -33,6 +33,7 @@ from posbias.core.schema import DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIG
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.scan import LINE, ROW, reading, resolve_quotes, scan_lines, scan_with_place
 from posbias.io.log.sources import Source, find_sources, named_paths
+from posbias.io.options import RankingOptions
 from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
 from posbias.io.ranking_names import LOGGED, name_of, split_name
@@ -89,17 +90,13 @@ class Rankings:
                 yield reason(case, {"ranking": name, "share": tied / pairs}, order=self.order)
 
 
-def open_rankings(
-    scores: Sequence[str], runs: Sequence[str], roles: Roles, id_types: Mapping[str, pl.DataType], order: Order
-) -> Rankings:
+def open_rankings(given: RankingOptions, roles: Roles, id_types: Mapping[str, pl.DataType]) -> Rankings:
     """Open tables of scores and TREC runs. A run with several tags is as many rankings, each named by its tag.
 
     Args:
-        scores: tables `query`, `doc`, `score`, each `FILE` or `NAME=FILE`.
-        runs: TREC runs, each `FILE` or `NAME=FILE`; a name that is given goes before each of several tags.
+        given: the files; the name that a run is given goes before each of several tags.
         roles: the columns of the log.
         id_types: the types of `query` and `doc` in canonical impressions.
-        order: whether documents stand by their scores, or by their ranks.
 
     Raises:
         LogFormatError: a file is missing, or cannot be read.
@@ -107,6 +104,7 @@ def open_rankings(
         UsageError: two rankings have one name, or one has that of the log's own.
     """
     names, files, sources, frames = list[str](), list[str](), list[Source](), list[pl.LazyFrame]()
+    order = given.order
     known, what = (_RANKS, "rank of a document") if order == "rank" else (("score",), "score of a document")
     score = (-pl.col(_RANK), pl.lit(0.0)) if order == "rank" else (pl.col(_VALUE), pl.col(SCORE_REST))
 
@@ -120,12 +118,12 @@ def open_rankings(
         number = pl.lit(len(names), pl.UInt16).alias(RANKING)
         frames.append(rows.select(number, QUERY, DOC, score[0].alias(SCORE), score[1].alias(SCORE_REST), _RANK))
 
-    for option in scores:
+    for option in given.scores or ():
         name, file = split_name(option)
         of_file, rows = _open_table(file, roles, id_types, _SCORES, known, what)
         sources += of_file
         add(f"--scores {option}", name or name_of(file), file, rows)
-    for option in runs:
+    for option in given.rankings or ():
         name, file = split_name(option)
         of_file, rows = _open_trec(file, RUN, roles, id_types)
         with reading(of_file):

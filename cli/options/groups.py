@@ -7,26 +7,6 @@ from typing import Any, Literal
 
 from posbias.cli.messages import LogFormat
 from posbias.core import choices
-from posbias.core.choices import (
-    MOST_BAD_ROWS,
-    Candidates,
-    CategoriesAs,
-    CellForm,
-    CheckPages,
-    Cluster,
-    DuplicateDocs,
-    EngineName,
-    Ids,
-    Impressions,
-    Missing,
-    OnBadRows,
-    Order,
-    Period,
-    ServingEngine,
-    Shrink,
-    Source,
-    Warehouse,
-)
 
 Decimal = Literal[","]
 """The mark before a fraction, where it is no point."""
@@ -94,20 +74,20 @@ class LogOptions(ColumnOptions):
     click_where: list[str] | None = None
     page_time: str | None = None
     click_window: str = "30m"
-    ubi_impressions: Impressions = "hits"
+    ubi_impressions: choices.Impressions = "hits"
     click_actions: str = "click"
     page_size: int | None = None
     page_base: int | None = None
     click_ranks: int | None = None
-    on_bad_rows: OnBadRows = "error"
-    max_bad_rows: float = MOST_BAD_ROWS
-    duplicate_docs: DuplicateDocs = "error"
-    check_pages: CheckPages = "sample"
+    on_bad_rows: choices.OnBadRows = "error"
+    max_bad_rows: float = choices.MOST_BAD_ROWS
+    duplicate_docs: choices.DuplicateDocs = "error"
+    check_pages: choices.CheckPages = "sample"
     memory: str = "2GiB"
     threads: int | None = None
     temp_dir: Path | None = None
     table: list[str] | None = None
-    engine: EngineName = "polars"
+    engine: choices.EngineName = "polars"
     master: str | None = None
 
 
@@ -118,7 +98,7 @@ class CountingOptions:
     model: str | None = None
     max_position: int | None = None
     position_bins: str | None = None
-    period: Period = "auto"
+    period: choices.Period = "auto"
     date: str | None = None
 
 
@@ -126,10 +106,10 @@ class CountingOptions:
 class WarehouseOptions:
     """Dialect and options of a query for a warehouse."""
 
-    dialect: Warehouse
+    dialect: choices.Warehouse
     model: str | None = None
-    check_pages: CheckPages = "all"
-    ids: Ids | None = None
+    check_pages: choices.CheckPages = "all"
+    ids: choices.Ids | None = None
     salt: str | None = None
     min_impressions: int = 0
 
@@ -150,9 +130,9 @@ class EstimationOptions:
     method: str = "conditional"
     reference: str | None = None
     shape: str = "free"
-    cell_form: CellForm | None = None
-    shrink: Shrink = "auto"
-    cluster: Cluster | None = None
+    cell_form: choices.CellForm | None = None
+    shrink: choices.Shrink = "auto"
+    cluster: choices.Cluster | None = None
     bootstrap: int = 0
     seed: int = 0
     attractiveness_prior: str = "estimate"
@@ -174,7 +154,7 @@ class FeatureOptions:
 
     features: list[str] | None = None
     feature: list[str] | None = None
-    missing: Missing = "error"
+    missing: choices.Missing = "error"
 
 
 @dataclass(frozen=True)
@@ -185,12 +165,12 @@ class TrainingOptions:
     format: str = "parquet"
     features: list[str] | None = None
     feature: list[str] | None = None
-    missing: Missing = "error"
+    missing: choices.Missing = "error"
     validation: float = 0.0
-    propensity: Source = "smooth"
+    propensity: choices.Source = "smooth"
     min_propensity: float = 0.01
     self_normalize: bool = False
-    unidentified: OnBadRows = "drop"
+    unidentified: choices.OnBadRows = "drop"
     layout_options: dict[str, Any] | None = None
 
 
@@ -199,86 +179,16 @@ class LearningOptions:
     """How a ranker is learned."""
 
     learner: str = "auto"
-    for_engine: ServingEngine | None = None
+    for_engine: choices.ServingEngine | None = None
     features: list[str] | None = None
     feature: list[str] | None = None
-    missing: Missing = "error"
+    missing: choices.Missing = "error"
     ranker_score: str | None = None
-    propensity: Source = "smooth"
+    propensity: choices.Source = "smooth"
     validation: float = 0.0
     early_stopping: int | None = None
     seed: int = 0
     learner_options: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class PredictionOptions:
-    """Rankings to predict."""
-
-    scores: list[str] | None = None
-    rankings: list[str] | None = None
-    order: Order = "score"
-    trained_until: str | None = None
-    by: str | None = None
-    csv: bool = False
-
-
-@dataclass(frozen=True)
-class EvaluationOptions:
-    """Which rankings are evaluated, and how."""
-
-    scores: list[str] | None = None
-    rankings: list[str] | None = None
-    order: Order = "score"
-    judgments: str | None = None
-    cutoff: int = 10
-    candidates: Candidates = "page"
-    baseline: str | None = None
-    bound: float | None = None
-    propensity: Source = "smooth"
-    min_propensity: float = 0.01
-    csv: bool = False
-
-
-@dataclass(frozen=True)
-class InterleavingOptions:
-    """How clicks on interleaved pages are credited to two rankers."""
-
-    rank_a: str | None = None
-    rank_b: str | None = None
-    user: str | None = None
-    outcome: str | None = None
-    credit: choices.Credit = "plain"
-    expected_pages: int | None = None
-    date: str | None = None
-    into: Path | None = None
-    replace_day: bool = False
-    csv: bool = False
-
-
-@dataclass(frozen=True)
-class ModelsOptions:
-    """Which click models are judged, and by which sessions."""
-
-    models: str | None = None
-    split: Literal["session", "time"] = "session"
-    test_share: float = 0.25
-    test: list[str] | None = None
-    samples: int = 200
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class ServingOptions:
-    """The search engine that is to load a ranker."""
-
-    engine: ServingEngine
-    engine_version: str | None = None
-    categories: CategoriesAs = "sets"
-    missing_default: float | None = None
-    name: str = "posbias"
-    features: list[str] | None = None
-    smoke: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,6 @@ def rehearse(
     Raises:
         PosbiasError: the command would fail with it before it reads a row.
     """
-    job.require_logs()
     reads: dict[str, Any] = {"inputs": list(job.inputs), "also": [*map(str, also_read)]}
     warnings: list[str] = []
     if job.statistics:

@@ -13,7 +13,6 @@ from posbias.cli.options.groups import (
     FeatureOptions,
     LearningOptions,
     LogOptions,
-    ModelsOptions,
     TrainingOptions,
     WarehouseOptions,
 )
@@ -37,6 +36,7 @@ from posbias.io.jobs.fit import CellFit, Job
 from posbias.io.jobs.training import TrainingRequest, WeightRequest
 from posbias.io.log.click_log import LogRequest
 from posbias.io.log.exports import Export
+from posbias.io.options import ModelsOptions
 from posbias.io.stores.store import Statistics, find_statistics
 from posbias.io.training import check_format, get_format
 from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
@@ -255,6 +255,7 @@ def resolve(
     features: FeaturesRequest | None = None,
     decay: float | None = None,
     only_fit: bool = False,
+    finds_times: bool = False,
 ) -> Job:
     """Find out what is to be read and counted, and wrong options before anything is read.
 
@@ -267,29 +268,38 @@ def resolve(
         features: columns of the log, and tables, to learn from.
         decay: by what older days weigh less, if they do.
         only_fit: whether ids serve only to tell documents apart.
+        finds_times: whether a column of times is looked for where no option says the days.
 
     Raises:
-        StatisticsError: an option contradicts the statistics.
+        StatisticsError: statistics do not hold what is needed, or an option contradicts the statistics.
         UsageError: an option cannot be read, or does not go with another one.
     """
-    log, held = without_none(log), find_statistics(named) if statistics is None else statistics
-    export = None if held else exported(named, log)
-    if export is not None:
-        needed_for = sessions_for or ("--feature" if features and features.columns else None)
-        plan, request = _request_of_export(named, export, log, counting, needed_for, only_fit=only_fit)
-        check_decay(decay, plan)
-        return Job(tuple(named), plan, request, tables=features.tables if features else (), decay=decay)
-    plan = held[0].metadata.plan if held else statistics_plan(log, counting)
+    finds_times, log = finds_times and log.timestamp is None and counting.date is None, without_none(log)
+    held = find_statistics(named) if statistics is None else statistics
     features, request = features or FeaturesRequest(), None
-    if held:
+    export = None if held else exported(named, log)
+    needed_for = sessions_for or ("--feature" if features.columns else None)
+    if needed_for is not None and held:
+        raise StatisticsError(
+            f"{held[0].path} holds statistics; {needed_for} needs the logs. Give the logs, or leave it out."
+        )
+    if needed_for is not None and export is not None:
+        raise StatisticsError(
+            f"{export.where} holds counts of a warehouse; {needed_for} needs the log itself. Give the log, or leave it "
+            "out."
+        )
+    if export is not None:
+        plan, request = _request_of_export(named, export, log, counting, only_fit=only_fit)
+    elif held:
+        plan = held[0].metadata.plan
         check_counting(plan, counting, log)
     else:
+        plan = statistics_plan(log, counting)
         _check_rows(log, f"--model {plan.model.name}" if plan.model.needs_session else "", sessions_for)
+        request = log_request(named, log, plan, day=counting.date, sessions_for=sessions_for, features=features.columns)
+        request = replace(request, finds_times=finds_times)
     check_decay(decay, plan)
-    if not held:
-        of_rows = features.columns
-        request = log_request(named, log, plan, day=counting.date, sessions_for=sessions_for, features=of_rows)
-    return Job(tuple(named), plan, request, tuple(held), sessions_for, features.columns, features.tables, decay)
+    return Job(tuple(named), plan, request, tuple(held), sessions_for, features.tables, decay)
 
 
 def job_like_the_fit(
@@ -339,7 +349,7 @@ def job_like_the_fit(
         log = replace(of_pages(log), cell=list(plan.cell), context=list(plan.context), **kept)
     job = resolve(named, log, counting, statistics, sessions_for=sessions_for, features=features)
     of_counts = job.log is None or job.log.export is not None
-    if fitted is not None and job.sessions_for is None and of_counts:
+    if fitted is not None and of_counts:
         counted = job.plan if as_counted is None else as_counted(job.plan)
         known = replace(fitted.plan, max_position=counted.max_position) if fitted.own else fitted.plan
         if _cells(counted) != _cells(known):
@@ -357,13 +367,7 @@ def job_like_the_fit(
 
 
 def _request_of_export(
-    named: Sequence[str],
-    export: Export,
-    log: LogOptions,
-    counting: CountingOptions,
-    needed_for: str | None,
-    *,
-    only_fit: bool,
+    named: Sequence[str], export: Export, log: LogOptions, counting: CountingOptions, *, only_fit: bool
 ) -> tuple[StatisticsPlan, LogRequest]:
     """The plan of exported counts, and the request that reads them as a table of sums.
 
@@ -372,11 +376,6 @@ def _request_of_export(
         UsageError: they know their days, and --date says another one.
     """
     about = about_export(export)
-    if needed_for is not None:
-        raise StatisticsError(
-            f"{export.where} holds counts of a warehouse; {needed_for} needs the log itself. Give the log, or leave it "
-            "out."
-        )
     if about.ids == "number" and not only_fit:
         raise StatisticsError(
             f"{export.where}: its ids are numbers that hold in this result alone (--ids number), and documents that "
@@ -525,23 +524,28 @@ def job_of_fit(
     """
     in_log = (*(files.features.columns if files else ()), *model.features.columns)
     tables = files.features.tables if files else model.features.tables
-    features = FeaturesRequest(tables, tuple(dict.fromkeys(in_log)))
+    features, held = FeaturesRequest(tables, tuple(dict.fromkeys(in_log))), find_statistics(named)
+    pages_for, by_strata = (files and files.sessions_for) or model.sessions_for, False
     if isinstance(model, CellFit):
-        only_fit, may_find_times, log = files is None, log.timestamp is None, without_none(log)
-        pages_for = (files and files.sessions_for) or model.sessions_for
-        held, by_strata = find_statistics(named), get_method(model.method).uses_strata
-        if by_strata and not held and log.timestamp is not None and counting.date is None:
+        by_strata = get_method(model.method).uses_strata
+        if by_strata and not held and without_none(log).timestamp is not None and counting.date is None:
             counting = replace(counting, period="auto")  # times of day are kept, for tests within the periods
-        job = resolve(
-            named, log, counting, held, sessions_for=pages_for, features=features, decay=decay, only_fit=only_fit
-        )
-        job = job.finding_times() if by_strata and may_find_times else job
-    else:
+    else:  # statistics that hold all that it looks at serve as well as pages
         log, counting = of_pages(log), CountingOptions(max_position=counting.max_position)
-        job = resolve(named, log, counting, sessions_for=model.sessions_for, features=features)
+        pages_for, decay = None if held else pages_for, None
+    job = resolve(
+        named,
+        log,
+        counting,
+        held,
+        sessions_for=pages_for,
+        features=features,
+        decay=decay,
+        only_fit=files is None,
+        finds_times=by_strata,
+    )
     model.check(job)
-    # Statistics that hold all that a click model looks at serve as well as pages.
-    return replace(job, sessions_for=None) if job.statistics and not isinstance(model, CellFit) else job
+    return job
 
 
 def of_pages(log: LogOptions) -> LogOptions:
@@ -588,10 +592,9 @@ def job_of_interleaving(
     timed = without_none(log).timestamp is not None
     counting = CountingOptions(period="day" if day is not None else "hour" if timed else "none", date=day)
     features = FeaturesRequest((), tuple(columns))
-    named = replace(of_pages(log), timestamp=log.timestamp)
-    job = resolve(inputs, named, counting, (), sessions_for="posbias interleave", features=features)
-    job = job.with_roles(features_by="--team, --rank-a, --rank-b, --user, --outcome")
-    return job.finding_times() if log.timestamp is None and day is None else job
+    named, pages_for = replace(of_pages(log), timestamp=log.timestamp), "posbias interleave"
+    job = resolve(inputs, named, counting, (), sessions_for=pages_for, features=features, finds_times=True)
+    return job.with_roles(features_by="--team, --rank-a, --rank-b, --user, --outcome")
 
 
 def _requested_rows(

@@ -160,8 +160,7 @@ def count_or_merge(
             raise OutputError(f"{target}: is an input, which --force would delete. Choose another directory.")
         if not statistics:
             _check_exact(decay)
-        job = resolve(inputs, log, counting, statistics, decay=decay)
-        return job.finding_times() if log.timestamp is None and counting.period != "none" else job
+        return resolve(inputs, log, counting, statistics, decay=decay, finds_times=counting.period != "none")
 
     if output.dry_run:
         return rehearse("collect", resolved(), log, target, output, also_read, replaces_input=True)

@@ -1,7 +1,6 @@
 """`evaluate` of rankings by clicks: values, differences, and their tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from math import inf
 from shlex import quote
@@ -9,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from posbias.core.choices import Candidates, Order, Source
 from posbias.core.errors import UsageError, plural, population
 from posbias.core.evaluation.break_even import bends
-from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, EvaluationOptions, Measure
+from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, Measure
+from posbias.core.evaluation.clicked import EvaluationOptions as ClickOptions
 from posbias.core.evaluation.estimates import JUDGED, Bound, Evaluation, difference_table, metric_table
 from posbias.core.fit.propensities import choose_propensities
 from posbias.io.engines.engine import Engine
@@ -21,8 +20,8 @@ from posbias.io.fits.verdicts import ERRORS_UNKNOWN, heavy_weights, tail_in_word
 from posbias.io.jobs.fit import Job, name_propensities, read_pages
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.jobs.training import reasons_of_curve, weights_from
-from posbias.io.log.click_log import Log
-from posbias.io.ranking_names import LOGGED, OWN_ORDER, split_name
+from posbias.io.options import EvaluationOptions
+from posbias.io.ranking_names import LOGGED, OWN_ORDER
 from posbias.io.rankings import Rankings, Theta, evaluate_rankings, judged_lists, open_rankings, read_judgments
 from posbias.io.results.conclusions import NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
@@ -176,46 +175,20 @@ def _against(evaluation: Evaluation, names: Sequence[str]) -> list[Reason]:
 METRICS, DIFFERENCES = "metrics", "differences"
 
 
-@dataclass(frozen=True)
-class RankingsRequest:
-    """Rankings to evaluate, and how."""
-
-    scores: tuple[str, ...]  # tables of query, doc and score, each perhaps as NAME=FILE
-    rankings: tuple[str, ...]  # TREC runs, each `FILE` or `NAME=FILE`
-    order: Order = "score"
-    judgments: str | None = None
-    cutoff: int = 10
-    candidates: Candidates = "page"
-    baseline: str | None = None  # the name of the ranking that others are compared with
-    bound: float | None = None  # the confidence of lower bounds
-    propensity: Source = "smooth"
-    min_propensity: float = 0.01
-    csv: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise UsageError if there is no ranking, or a value is out of range."""
-        if not (self.scores or self.rankings):
-            raise UsageError(
-                "nothing to evaluate: name a table of scores (--scores FILE), a TREC run (--rankings FILE) or click "
-                "models (--models pbm,ubm)."
-            )
-        if not 0 < self.min_propensity <= 1:
-            raise UsageError(f"--min-propensity {self.min_propensity:g}: must be above 0 and at most 1.")
-        if self.bound is not None and not 0 < self.bound < 1:
-            raise UsageError(f"--bound {self.bound:g}: must be above 0 and below 1; it is a confidence, e.g. 0.95.")
-
-    @property
-    def files(self) -> list[str]:
-        """Files to read beside the log and the fit."""
-        judged = [] if self.judgments is None else [self.judgments]
-        return [*(split_name(named)[1] for named in (*self.scores, *self.rankings)), *judged]
-
-    def open(self, log: Log) -> Rankings:
-        """The rankings, in the ids of a log."""
-        return open_rankings(self.scores, self.rankings, log.roles, log.schema, self.order)
+def check_evaluation(given: EvaluationOptions) -> None:
+    """Raise UsageError if there is no ranking, or a value is out of range."""
+    if not (given.scores or given.rankings):
+        raise UsageError(
+            "nothing to evaluate: name a table of scores (--scores FILE), a TREC run (--rankings FILE) or click "
+            "models (--models pbm,ubm)."
+        )
+    if not 0 < given.min_propensity <= 1:
+        raise UsageError(f"--min-propensity {given.min_propensity:g}: must be above 0 and at most 1.")
+    if given.bound is not None and not 0 < given.bound < 1:
+        raise UsageError(f"--bound {given.bound:g}: must be above 0 and below 1; it is a confidence, e.g. 0.95.")
 
 
-def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: Engine, result: Result) -> None:
+def evaluate(job: Job, fitted: PreviousFit, given: EvaluationOptions, engine: Engine, result: Result) -> None:
     """Evaluate rankings by clicks corrected for position bias, write the tables, and say what they show.
 
     Raises:
@@ -224,32 +197,32 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
     name_propensities(fitted, result)
     log, theta = job.open_log(), fitted.theta
     if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are refused at once
-        _baseline(request, request.open(log))
-        if request.judgments is not None:
-            read_judgments(request.judgments, log.roles, log.schema)
+        _baseline(given, open_rankings(given, log.roles, log.schema))
+        if given.judgments is not None:
+            read_judgments(given.judgments, log.roles, log.schema)
     read = read_pages(job, engine, result)
     log, plan = read.log, job.plan
-    chosen = choose_propensities(theta.propensities, request.propensity)
-    rankings = request.open(log)
+    chosen = choose_propensities(theta.propensities, given.propensity)
+    rankings = open_rankings(given, log.roles, log.schema)
     names = (LOGGED, *rankings.names)
-    options = EvaluationOptions(len(names), request.cutoff, request.candidates, bends(fitted.hidden_slope))
-    baseline = _baseline(request, rankings)
-    weigh_by = Theta(chosen.table, theta, request.min_propensity)
+    options = ClickOptions(len(names), given.cutoff, given.candidates, bends(fitted.hidden_slope))
+    baseline = _baseline(given, rankings)
+    weigh_by = Theta(chosen.table, theta, given.min_propensity)
     by = (read, plan, rankings, weigh_by, options, engine, result.progress)
     evaluation, weights, are_ranks = evaluate_rankings(*by)
     judged = None
-    if request.judgments is not None:
-        judged = judged_lists(rankings, read_judgments(request.judgments, log.roles, log.schema), options)
-    holds = request.candidates == "page" and not plan.weighted  # independent pages, whose weights clicks do not move
-    bound = Bound(request.bound, weights) if request.bound is not None and holds else None
+    if given.judgments is not None:
+        judged = judged_lists(rankings, read_judgments(given.judgments, log.roles, log.schema), options)
+    holds = given.candidates == "page" and not plan.weighted  # independent pages, whose weights clicks do not move
+    bound = Bound(given.bound, weights) if given.bound is not None and holds else None
     metrics = metric_table(evaluation, names, judged, bound)
     differences = difference_table(evaluation, names, baseline, judged)
-    write_small_table(metrics, result.folder, METRICS, csv=request.csv)
-    write_small_table(differences, result.folder, DIFFERENCES, csv=request.csv)
-    result.content["weights_from"] = weights_from(request.propensity, chosen)
+    write_small_table(metrics, result.folder, METRICS, csv=given.csv)
+    write_small_table(differences, result.folder, DIFFERENCES, csv=given.csv)
+    result.content["weights_from"] = weights_from(given.propensity, chosen)
     result.reasons += reasons_of_curve(chosen)
     _describe(evaluation, rankings, names[baseline], bound, result)
-    result.printed += _metrics_table(metrics, request.cutoff)
+    result.printed += _metrics_table(metrics, given.cutoff)
     result.facts += _lacks(evaluation, names)
     if bound is not None:  # the larger of the two bounds stands nowhere, as each holds alone
         bounded = metrics.filter(pl.col("hoeffding_bound").is_not_null()).head(_MOST_SHOWN)
@@ -258,7 +231,7 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
             for row in bounded.iter_rows(named=True)
         )
         result.printed.append(
-            f"DCG@{request.cutoff} by IPS is at least, by Hoeffding and by empirical Bernstein: {of_each}. Each of the "
+            f"DCG@{given.cutoff} by IPS is at least, by Hoeffding and by empirical Bernstein: {of_each}. Each of the "
             f"two holds with probability {bound.confidence:g} for all {len(names)} rankings at once, and so for "
             "whichever of them is best"
         )
@@ -270,20 +243,20 @@ def evaluate(job: Job, fitted: PreviousFit, request: RankingsRequest, engine: En
     result.headline = _headline(compared)
     in_turn = chain.from_iterable(zip(compared[:_MOST_SHOWN], held, strict=False))
     result.reasons += [*rankings.in_doubt(), *in_turn, *_against(evaluation, names)]
-    scores = " ".join(f"--scores {quote(named)}" for named in request.scores)
-    files = scores or " ".join(f"--rankings {quote(named)}" for named in request.rankings)
-    by_rank = " --order rank" if request.order == "rank" else ""
+    scores = " ".join(f"--scores {quote(named)}" for named in given.scores or ())
+    files = scores or " ".join(f"--rankings {quote(named)}" for named in given.rankings or ())
+    by_rank = " --order rank" if given.order == "rank" else ""
     if are_ranks:  # else predict refuses them
         result.next = f"posbias predict LOGS --propensities {quote(fitted.name)} {files}{by_rank} -o predicted"
 
 
-def _baseline(request: RankingsRequest, rankings: Rankings) -> int:
+def _baseline(given: EvaluationOptions, rankings: Rankings) -> int:
     """The number of the ranking that the others are compared with: the first, or the log's own where there is but one.
 
     Raises:
         UsageError: none has that name.
     """
-    named, names = request.baseline, (LOGGED, *rankings.names)
+    named, names = given.baseline, (LOGGED, *rankings.names)
     if named is None:
         return 1 if len(rankings.names) > 1 else 0
     if named not in names:

@@ -5,23 +5,22 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from math import isnan
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.choices import CategoriesAs, ServingEngine
 from posbias.core.errors import LogFormatError, UsageError, plural
 from posbias.core.learners.boosting import ModelText
 from posbias.core.schema import DOC
 from posbias.core.serving.formats import Agreement, EngineModel, Target, agreement, listed, model_for
 from posbias.core.serving.splits import Ensemble, parse, rows_at_limits
 from posbias.io.jobs.tables import Column, PrintedTable, Result, first, more
+from posbias.io.options import ServingOptions
 from posbias.io.places.locations import Location
 from posbias.io.results.conclusions import reason
-from posbias.io.serving.answers import Hit, logged_features, ranker_rows, read_answer
+from posbias.io.serving.answers import Hit, logged_features, ranker_rows
 from posbias.io.serving.bundle import write_export
 from posbias.io.training.laid_out import Feature
 from posbias.io.training.rankers import StoredModel, open_new_documents, read_model
@@ -34,26 +33,6 @@ _TOLERANCE = 1e-4
 
 _MEMORY = 256 << 20
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,59}")
-
-
-@dataclass(frozen=True)
-class ExportRequest:
-    """A ranker, and the engine that is to load it.
-
-    Attributes:
-        features: tables of documents with the ranker's features, to score, or to compare with what an engine logged.
-        smoke: an engine's response.
-        name: of the model in the engine.
-    """
-
-    ranker: Location
-    engine: ServingEngine
-    engine_version: str | None = None
-    categories: CategoriesAs = "sets"
-    missing_default: float | None = None
-    name: str = "posbias"
-    features: tuple[str, ...] = ()
-    smoke: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +56,7 @@ class Ranker:
             yield lambda rows: scored(pl.DataFrame(), np.ascontiguousarray(rows))
 
 
-def open_ranker(request: ExportRequest) -> Ranker:
+def open_ranker(place: Location, request: ServingOptions) -> Ranker:
     """Read a ranker, and write its trees as the engine has them.
 
     Raises:
@@ -88,15 +67,15 @@ def open_ranker(request: ExportRequest) -> Ranker:
         raise UsageError(
             f"--name {request.name}: give small letters, digits, _ and -, 60 at most, a letter first, such as ranker_7."
         )
-    target, stored = Target.of(request.engine, request.engine_version), read_model(request.ranker)
+    target, stored = Target.of(request.engine, request.engine_version), read_model(place)
     if stored.section.kind == "factors":
         raise UsageError(
-            f"{request.ranker}: is a model of factors, which has a score for each query and document, and no trees. "
-            f"{request.ranker}/scores.parquet is that table: index its scores by query, as a rank_feature or a tensor."
+            f"{place}: is a model of factors, which has a score for each query and document, and no trees. "
+            f"{place}/scores.parquet is that table: index its scores by query, as a rank_feature or a tensor."
         )
     if not isinstance(stored.model, ModelText):
         raise UsageError(
-            f"{request.ranker}: is a network, which clips features at 5 standard deviations, as no linear model of "
+            f"{place}: is a network, which clips features at 5 standard deviations, as no linear model of "
             f"{request.engine} does. Train trees: --learner auto, pbm or lambdarank."
         )
     features = stored.section.features
@@ -114,7 +93,7 @@ def open_ranker(request: ExportRequest) -> Ranker:
         ) from error
 
 
-def export(ranker: Ranker, request: ExportRequest, result: Result) -> None:
+def export(ranker: Ranker, request: ServingOptions, result: Result) -> None:
     """Write the files of an export, score it back, and say how far it agrees with LightGBM."""
     model, engine = ranker.model, request.engine
     is_single = model.arithmetic.features is np.float32
@@ -199,14 +178,14 @@ def _rows_of(tables: Sequence[str], features: Sequence[Feature]) -> tuple[list[s
     return docs, np.concatenate(rows)
 
 
-def smoke(ranker: Ranker, request: ExportRequest, hits: list[Hit], result: Result) -> None:
+def smoke(ranker: Ranker, request: ServingOptions, result: Result, hits: list[Hit]) -> None:
     """Hold an engine's scores, features and order against the ranker.
 
     Args:
         ranker: the one that was exported.
         request: as it was exported.
-        hits: of an engine's answer.
         result: gets the comparison.
+        hits: of an engine's answer.
     """
     model, engine = ranker.model, request.engine
     logged, scores = logged_features(model, hits), np.array([hit.score for hit in hits])
@@ -248,9 +227,9 @@ def smoke(ranker: Ranker, request: ExportRequest, hits: list[Hit], result: Resul
     result.headline = f"{plural(len(hits), 'hits')} of {engine}, {order}"
 
 
-def _differing(ranker: Ranker, request: ExportRequest, hits: list[Hit], logged: Floats) -> list[dict[str, Any]]:
+def _differing(ranker: Ranker, request: ServingOptions, hits: list[Hit], logged: Floats) -> list[dict[str, Any]]:
     """The features whose logged values no row of the tables has for the document, the most often differing first."""
-    docs, rows = _rows_of(request.features, ranker.features)
+    docs, rows = _rows_of(request.features or (), ranker.features)
     given = ranker.model.rows(rows)
     of_doc = dict[str, list[int]]()
     for number, doc in enumerate(docs):
@@ -278,15 +257,3 @@ def _differing(ranker: Ranker, request: ExportRequest, hits: list[Hit], logged: 
             figures = {"differ": len(gaps), "of": len(known), "largest": largest, "doc": gaps[0][1]}
             found.append({"feature": ranker.label(column), **figures})
     return sorted(found, key=lambda each: -each["differ"])
-
-
-def read_hits(request: ExportRequest) -> list[Hit]:
-    """The hits of the response that a request names.
-
-    Raises:
-        LogFormatError: it cannot be read, or has no hits with features.
-        UsageError: none is named.
-    """
-    if request.smoke is None:
-        raise UsageError("--smoke FILE is missing.")
-    return read_answer(request.smoke, request.engine)

@@ -69,7 +69,6 @@ class Job:
     log: LogRequest | None  # None where the inputs are statistics
     statistics: tuple[Statistics, ...] = ()
     sessions_for: str | None = None  # the option that needs the pages themselves, if there is one
-    features: tuple[str, ...] = ()  # columns of the log to learn from
     tables: tuple[str, ...] = ()  # of features, beside the log
     decay: float | None = None  # by what older days weigh less, if they do
 
@@ -116,24 +115,17 @@ class Job:
         if log.roles.randomized:
             check_drafts(log)
         if log.roles.features_by != Roles().features_by and log.raw is None:
-            for name in self.features:
+            for name in log.roles.features:
                 check_plain(request.where, log.schema, name, log.roles.features_by)
                 if log.schema[name].is_temporal():
                     raise SchemaError(
                         f"{request.where}: column {name!r} ({log.roles.features_by}) holds {log.schema[name]}; it must "
                         "hold text or numbers. Write it as text."
                     )
-        check_features(log, self.tables, self.features)
+        check_features(log, self.tables, log.roles.features)
         if result is not None:
             result.faults += doubts(log)
         return log
-
-    def finding_times(self) -> "Job":
-        """The job whose log is searched for a column of times, unless days are known without one."""
-        log = self.log
-        if log is None or log.rules.day is not None or log.export is not None:
-            return self
-        return replace(self, log=replace(log, finds_times=True))
 
     def with_roles(self, **roles: object) -> "Job":
         """The job with other columns of some roles, where it is to read a log."""
@@ -147,15 +139,6 @@ class Job:
     def only_links(self) -> bool:
         """Whether ids are numbers, and pairs that compare no cells are added up (`posbias sql --ids number`)."""
         return self.log is not None and self.log.export is not None and about_export(self.log.export).ids == "number"
-
-    def require_logs(self) -> None:
-        """Raise StatisticsError if statistics are at hand where the log is needed: they do not hold all of it."""
-        needed_for = self.sessions_for or ("--feature" if self.features else None)
-        if self.statistics and needed_for:
-            raise StatisticsError(
-                f"{self.statistics[0].path} holds statistics; {needed_for} needs the logs. Give the logs, or leave "
-                "it out."
-            )
 
 
 def name_propensities(fitted: PreviousFit, result: Result) -> None:
@@ -184,7 +167,6 @@ def sections_of_log(plan: StatisticsPlan, sources: dict[str, str], rows: Rows) -
 
 def count(job: Job, engine: Engine, result: Result) -> CountedLog:
     """Count logs or merge statistics, and describe them in the manifest; with a decay, older days weigh less."""
-    job.require_logs()
     if job.statistics:
         check_features(None, job.tables, ())
         counted = read_statistics(job.statistics, engine, result.progress, job.decay)
@@ -224,7 +206,6 @@ def describe(counted: CountedLog, result: Result) -> None:
 
 def read_pages(job: Job, engine: Engine, result: Result, *, keep_sessions: KeepSessions = True) -> ReadLog:
     """Read a log with its pages, and describe it in the manifest."""
-    job.require_logs()
     read = job.read_log(engine, result, keep_sessions=keep_sessions)
     result.content |= sections_of_log(job.plan, read.sources, read.rows)
     describe_reading(result, read.rows, read.clicks, read.days, read.notes)

@@ -1,9 +1,9 @@
 """Click models fitted to some sessions of a log, and judged by others: `evaluate --models`."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -51,6 +51,7 @@ from posbias.io.jobs.page_batches import (
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first
 from posbias.io.log.click_log import Log
 from posbias.io.log.lists import of_one_type
+from posbias.io.options import EvaluationOptions, ModelsOptions
 from posbias.io.progress import Progress
 from posbias.io.rankings import read_judgments
 from posbias.io.results.conclusions import Reason, reason
@@ -65,12 +66,13 @@ _MOSTLY = 0.5
 ALL = "all"
 
 
-def models_named(named: str) -> tuple[ClickModel, ...]:
+def models_named(given: ModelsOptions) -> tuple[ClickModel, ...]:
     """The models of a list with commas, or `all`, in the order in which they are named.
 
     Raises:
-        UsageError: a model is unknown or named twice.
+        UsageError: a model is unknown or named twice, or the share of sessions is none.
     """
+    named = given.models or ALL
     words = [word.strip() for word in named.split(",")]
     names = click_model_names() if words == [ALL] else words
     wrong = [name for name in names if name not in click_model_names()]
@@ -82,46 +84,37 @@ def models_named(named: str) -> tuple[ClickModel, ...]:
         raise unknown_name("--models", wrong[0], [*click_model_names(), ALL])
     if len(set(names)) < len(names):
         raise UsageError(f"--models {named}: names a model twice.")
+    if not 0 < given.test_share < 1:
+        raise UsageError(f"--test-share {given.test_share:g}: must be above 0 and below 1; it is a share of sessions.")
     return tuple(get_click_model(name) for name in names)
 
 
-@dataclass(frozen=True)
-class ModelsRequest:
-    """Click models to judge, and by which sessions."""
-
-    models: tuple[ClickModel, ...]
-    split: Literal["session", "time"] = "session"  # which sessions of one log are held out: some, or the latest
-    test_share: float = 0.25  # of them
-    samples: int = 200  # bootstrap samples of sessions
-    seed: int = 0
-    judgments: str | None = None  # of documents, for NDCG
-    cutoff: int = 10
-    csv: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise UsageError if the share is none."""
-        if not 0 < self.test_share < 1:
-            raise UsageError(
-                f"--test-share {self.test_share:g}: must be above 0 and below 1; it is a share of sessions."
-            )
-
-
-def judge_models(learn: Job, test: Job | None, request: ModelsRequest, engine: Engine, result: Result) -> None:
+def judge_models(
+    learn: Job,
+    test: Job | None,
+    models: Sequence[ClickModel],
+    by: ModelsOptions,
+    rankings: EvaluationOptions,
+    engine: Engine,
+    result: Result,
+) -> None:
     """Fit click models to some sessions, judge them by others, write the tables and say what they show.
 
     Args:
         learn: the log to learn from.
         test: the log to judge by; None holds sessions of the other one out.
-        request: the models.
+        models: they.
+        by: which sessions, and how often they are drawn.
+        rankings: judgments of documents, for NDCG.
         engine: reads.
         result: gets the tables.
 
     Raises:
         PosbiasError: a log cannot be read, or has nothing to learn from or to judge by.
     """
-    models, log = request.models, learn.open_log()
-    if request.judgments is not None and not (log.raw is not None and log.raw.of_lines):
-        read_judgments(request.judgments, log.roles, log.schema)
+    log = learn.open_log()
+    if rankings.judgments is not None and not (log.raw is not None and log.raw.of_lines):
+        read_judgments(rankings.judgments, log.roles, log.schema)
     read = read_pages(learn, engine, result)
     other = None
     if test is not None:
@@ -142,8 +135,8 @@ def judge_models(learn: Job, test: Job | None, request: ModelsRequest, engine: E
                     f"--test: the ids of the {name} are {own} there, and {known} in the log: none would meet its own. "
                     "Write both with the same type."
                 )
-    judged = _judge(read, other, request, engine, result.progress)
-    of_judgments = _of_judgments(judged, request, read.log)
+    judged = _judge(read, other, models, by, engine, result.progress)
+    of_judgments = _of_judgments(judged, models, rankings, by.seed, read.log)
     table = tables.model_table(models, judged.fitted, judged.measures, of_judgments)
     written = {
         "models": table,
@@ -152,7 +145,7 @@ def judge_models(learn: Job, test: Job | None, request: ModelsRequest, engine: E
         "parameters": tables.parameters_table(models, judged.fitted),
     }
     for name, frame in written.items():
-        write_small_table(frame, result.folder, name, csv=request.csv)
+        write_small_table(frame, result.folder, name, csv=rankings.csv)
     result.content["models"] = [
         {name: value for name, value in row.items() if value is not None and value == value}  # noqa: PLR0124 - NaN
         for row in table.iter_rows(named=True)
@@ -182,13 +175,20 @@ class _Judged(NamedTuple):
     units: Units  # the pairs
 
 
-def _judge(read: ReadLog, other: ReadLog | None, request: ModelsRequest, engine: Engine, progress: Progress) -> _Judged:
+def _judge(
+    read: ReadLog,
+    other: ReadLog | None,
+    models: Sequence[ClickModel],
+    by: ModelsOptions,
+    engine: Engine,
+    progress: Progress,
+) -> _Judged:
     """Fit models to pages, and judge them by others, of another log or held out.
 
     Raises:
         SchemaError: one of the sides is empty.
     """
-    models, samples, parts = request.models, request.samples, read.buckets
+    parts = read.buckets
     folder = None
     if not (parts.in_memory and (other is None or other.buckets.in_memory)):
         folder = engine.scratch / "pages"
@@ -196,9 +196,9 @@ def _judge(read: ReadLog, other: ReadLog | None, request: ModelsRequest, engine:
     of_learnt: OfPages = all_pages
     of_held_out: OfPages = all_pages
     if other is None:
-        by_share = partial(by_session, share=request.test_share)
-        if request.split == "time":
-            by_share = partial(by_time, start=last_share(parts, request.test_share))
+        by_share = partial(by_session, share=by.test_share)
+        if by.split == "time":
+            by_share = partial(by_time, start=last_share(parts, by.test_share))
         of_learnt, of_held_out = partial(by_share, held_out=False), partial(by_share, held_out=True)
     kinds = tuple(dict.fromkeys([PAIR, *(model.unit_columns for model in models)]))
     with progress.stage("reading pages", len(kinds) + 1) as stage:
@@ -221,7 +221,7 @@ def _judge(read: ReadLog, other: ReadLog | None, request: ModelsRequest, engine:
     tests = [judged_by[kinds.index(model.unit_columns)] for model in models]
     with progress.stage("judging", sum(map(len, tests[0].parts))) as stage:
         judged = [(model, one.parameters) for model, one in zip(models, fitted, strict=True)]
-        sums, shared = _add_up(judged, tests, samples, request.seed, stage.advance)
+        sums, shared = _add_up(judged, tests, by.samples, by.seed, stage.advance)
     measures = tuple(ModelMeasures(one, shared) for one in sums)
     return _Judged(tuple(fitted), measures, shared, of_pairs, held_out_pairs, units[0])
 
@@ -299,21 +299,23 @@ def _relevance(judged: _Judged, models: Sequence[ClickModel]) -> pl.DataFrame:
     )
 
 
-def _of_judgments(judged: _Judged, request: ModelsRequest, log: Log) -> dict[str, dict[str, float | None]]:
+def _of_judgments(
+    judged: _Judged, models: Sequence[ClickModel], rankings: EvaluationOptions, seed: int, log: Log
+) -> dict[str, dict[str, float | None]]:
     """NDCG, AUC and dependence on the ranker of each model that tells documents apart; nothing without judgments."""
-    if request.judgments is None:
+    if rankings.judgments is None:
         return {}
-    judgments = read_judgments(request.judgments, log.roles, log.schema)
-    values = _relevance(judged, request.models)
+    judgments = read_judgments(rankings.judgments, log.roles, log.schema)
+    values = _relevance(judged, models)
     measures: dict[str, dict[str, float | None]] = {}
-    for model in request.models:
+    for model in models:
         if model.name not in values.columns:
             continue
         own = values.select(QUERY, DOC, pl.col(model.name).alias(VALUE), pl.col(POSITION).alias(PLACE))
         lists = ranked(own.select(pl.lit(1).alias(RANKING), QUERY, DOC, pl.col(VALUE).alias(SCORE)))
-        by_query = ndcg_by_query(lists, judgments, 2, request.cutoff)
+        by_query = ndcg_by_query(lists, judgments, 2, rankings.cutoff)
         joined = own.join(judgments, on=[QUERY, DOC], nulls_equal=True).rename({"relevance": GRADE})
-        dependence = dependence_on_ranker(joined, request.seed)
+        dependence = dependence_on_ranker(joined, seed)
         mean = by_query["1"].mean()
         measures[model.name] = tables.of_relevance(
             float(mean) if isinstance(mean, float) else None, auc(joined) if joined.height else None, dependence

@@ -32,6 +32,7 @@ from posbias.io.jobs.fit import Job, name_propensities, read_pages
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
 from posbias.io.log.clicks import Rows
 from posbias.io.log.sources import of_file
+from posbias.io.options import InterleavingOptions
 from posbias.io.places.temporary import temporary_files, whole_files
 from posbias.io.results.conclusions import CAUTION, STOP, Reason, is_refused, reason
 from posbias.io.results.manifest import StoredResult, open_stored
@@ -54,45 +55,32 @@ _MOST_TEAMS_NAMED = 5
 _LARGEST_OUTCOME = 1000
 
 
-@dataclass(frozen=True)
-class InterleavingRequest:
-    """The columns of an interleaved log, and how its clicks are credited."""
+def named_columns(team: str, given: InterleavingOptions) -> tuple[str, ...]:
+    """The columns of the log that are read.
 
-    team: str
-    rank_a: str | None = None
-    rank_b: str | None = None
-    user: str | None = None
-    outcome: str | None = None
-    credit: Credit = "plain"
-    expected_pages: int | None = None
-    csv: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise UsageError for options that do not go together."""
-        if (self.rank_a is None) is not (self.rank_b is None):
-            raise UsageError("--rank-a and --rank-b: need each other. Name the columns of both rankers' ranks.")
-        if self.credit == "pairs" and self.rank_a is None:
-            raise UsageError(
-                "--credit pairs: which rounds are a contest cannot be told without the ranks that both rankers give to "
-                "each document. Name their columns (--rank-a, --rank-b), or leave out --credit."
-            )
-        if self.outcome is not None and self.user is None:
-            raise UsageError(
-                f"--outcome {self.outcome}: what is not on the page is credited by what its user prefers. Name the "
-                "column of users (--user COLUMN)."
-            )
-        reserved = next((name for name in self.columns if name in RESERVED), None)
-        if reserved is not None:
-            raise UsageError(f"column {reserved!r}: this name means something else in posbias. Rename the column.")
-        twice = [name for name in self.columns if self.columns.count(name) > 1]
-        if twice:
-            raise UsageError(f"column {twice[0]!r} is named for two things. Name each column once.")
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the log that are read."""
-        named = (self.team, self.rank_a, self.rank_b, self.user, self.outcome)
-        return tuple(name for name in named if name is not None)
+    Raises:
+        UsageError: options do not go together.
+    """
+    if (given.rank_a is None) is not (given.rank_b is None):
+        raise UsageError("--rank-a and --rank-b: need each other. Name the columns of both rankers' ranks.")
+    if given.credit == "pairs" and given.rank_a is None:
+        raise UsageError(
+            "--credit pairs: which rounds are a contest cannot be told without the ranks that both rankers give to "
+            "each document. Name their columns (--rank-a, --rank-b), or leave out --credit."
+        )
+    if given.outcome is not None and given.user is None:
+        raise UsageError(
+            f"--outcome {given.outcome}: what is not on the page is credited by what its user prefers. Name the "
+            "column of users (--user COLUMN)."
+        )
+    columns = [name for name in (team, given.rank_a, given.rank_b, given.user, given.outcome) if name is not None]
+    reserved = next((name for name in columns if name in RESERVED), None)
+    if reserved is not None:
+        raise UsageError(f"column {reserved!r}: this name means something else in posbias. Rename the column.")
+    twice = [name for name in columns if columns.count(name) > 1]
+    if twice:
+        raise UsageError(f"column {twice[0]!r} is named for two things. Name each column once.")
+    return tuple(columns)
 
 
 class Counting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -133,14 +121,14 @@ class Earlier:
 
 
 @contextmanager
-def earlier_result(place: Path) -> Generator[Earlier | None]:
-    """The result in a directory; None where there is nothing yet.
+def earlier_result(place: Path | None) -> Generator[Earlier | None]:
+    """The result in a directory; None where none is named, or there is nothing yet.
 
     Raises:
         LogFormatError: it is damaged.
         StatisticsError: it is of another kind.
     """
-    if not place.exists() or (place.is_dir() and not any(place.iterdir())):
+    if place is None or not place.exists() or (place.is_dir() and not any(place.iterdir())):
         yield None
         return
     with open_stored(place, (SUMS,)) as stored:
@@ -163,14 +151,7 @@ def section_of(stored: StoredResult) -> InterleavingSection:
 
 
 def interleave(
-    job: Job,
-    request: InterleavingRequest,
-    fitted: PreviousFit | None,
-    earlier: Earlier | None,
-    engine: Engine,
-    result: Result,
-    *,
-    replaces: bool = False,
+    job: Job, team: str, given: InterleavingOptions, fitted: PreviousFit | None, engine: Engine, result: Result
 ) -> None:
     """Count a log, add it to what was counted before, and draw the verdict.
 
@@ -179,35 +160,36 @@ def interleave(
         StatisticsError: what is there was counted otherwise, or holds these days from other logs.
         UsageError: propensities are not by position alone.
     """
-    section, theta = planned(request, fitted, earlier)
-    if fitted is not None:
-        name_propensities(fitted, result)
-    read = read_pages(job, engine, result, keep_sessions="unchecked")
-    teams = _teams(read, request, None if earlier is None else earlier.section)
-    section = structs.replace(section, teams=teams)
-    days = () if read.days is None else tuple(day.isoformat() for day in read.days.in_order)
-    kept = () if earlier is None else _kept(earlier, days, read.sources, replaces=replaces)
-    number = 1 + max((counting.number for counting in kept), default=0)
-    rule = CreditRule(teams, section.team, section.ranks, section.user, section.outcome, section.credit, theta)
-    folder = result.folder / SUMS
-    folder.mkdir()
-    for counting in kept:
-        for path in sorted((earlier.folder / SUMS).glob(f"{counting.number:06d}-*.parquet")) if earlier else ():
-            try:
-                os.link(path, folder / path.name)
-            except OSError:  # another device, or a file system without links
-                shutil.copyfile(path, folder / path.name)
-    _count(read, rule, folder, number, engine, result)
-    section = structs.replace(section, countings=(*kept, Counting(number, days, read.sources, read.rows)))
-    result.content["interleaving"] = section
-    conclude(folder, section, result, csv=request.csv)
-    if earlier is not None:
-        before = sorted({day for counting in kept for day in counting.days})
-        result.facts.append(f"days before: {plural(len(before), 'days')}, kept in {result.target}")
+    with earlier_result(given.into) as earlier:
+        section, theta = planned(team, given, fitted, earlier)
+        if fitted is not None:
+            name_propensities(fitted, result)
+        read = read_pages(job, engine, result, keep_sessions="unchecked")
+        teams = _teams(read, team, given, None if earlier is None else earlier.section)
+        section = structs.replace(section, teams=teams)
+        days = () if read.days is None else tuple(day.isoformat() for day in read.days.in_order)
+        kept = () if earlier is None else _kept(earlier, days, read.sources, replaces=given.replace_day)
+        number = 1 + max((counting.number for counting in kept), default=0)
+        rule = CreditRule(teams, section.team, section.ranks, section.user, section.outcome, section.credit, theta)
+        folder = result.folder / SUMS
+        folder.mkdir()
+        for counting in kept:
+            for path in sorted((earlier.folder / SUMS).glob(f"{counting.number:06d}-*.parquet")) if earlier else ():
+                try:
+                    os.link(path, folder / path.name)
+                except OSError:  # another device, or a file system without links
+                    shutil.copyfile(path, folder / path.name)
+        _count(read, rule, folder, number, engine, result)
+        section = structs.replace(section, countings=(*kept, Counting(number, days, read.sources, read.rows)))
+        result.content["interleaving"] = section
+        conclude(folder, section, result, csv=given.csv)
+        if earlier is not None:
+            before = sorted({day for counting in kept for day in counting.days})
+            result.facts.append(f"days before: {plural(len(before), 'days')}, kept in {result.target}")
 
 
 def planned(
-    request: InterleavingRequest, fitted: PreviousFit | None, earlier: Earlier | None
+    team: str, given: InterleavingOptions, fitted: PreviousFit | None, earlier: Earlier | None
 ) -> tuple[InterleavingSection, dict[int, float] | None]:
     """How a log is to be counted, its teams aside, and propensity by position.
 
@@ -218,13 +200,13 @@ def planned(
     theta = None if fitted is None else _weights(fitted)
     section = InterleavingSection(
         ("", ""),
-        request.team,
-        None if request.rank_a is None or request.rank_b is None else (request.rank_a, request.rank_b),
-        request.user,
-        request.outcome,
-        request.credit,
+        team,
+        None if given.rank_a is None or given.rank_b is None else (given.rank_a, given.rank_b),
+        given.user,
+        given.outcome,
+        given.credit,
         None if theta is None else {str(position): value for position, value in theta.items()},
-        request.expected_pages or (10_000 if earlier is None else earlier.section.expected_pages),
+        given.expected_pages or (10_000 if earlier is None else earlier.section.expected_pages),
         (),
     )
     for name in structs.fields(InterleavingSection):
@@ -258,21 +240,20 @@ def _weights(fitted: PreviousFit) -> dict[int, float]:
     return dict(known.select(pl.col(POSITION).cast(pl.Int64), PROPENSITY).iter_rows())
 
 
-def _teams(read: ReadLog, request: InterleavingRequest, known: InterleavingSection | None) -> tuple[Any, Any]:
+def _teams(read: ReadLog, name: str, given: InterleavingOptions, known: InterleavingSection | None) -> tuple[Any, Any]:
     """The two values of the column of teams, in their order.
 
     Raises:
         SchemaError: there are more or fewer, or ranks or outcomes are no numbers.
     """
-    name = request.team
-    numbers = {flag: of for flag, of in (("--rank-a", request.rank_a), ("--rank-b", request.rank_b)) if of is not None}
+    numbers = {flag: of for flag, of in (("--rank-a", given.rank_a), ("--rank-b", given.rank_b)) if of is not None}
     wrong = {of: tdi.no_ranks(pl.col(of)) for of in numbers.values()}
-    if request.outcome is not None:
-        of = pl.col(request.outcome)
+    if given.outcome is not None:
+        of = pl.col(given.outcome)
         number = of.cast(pl.Float64, strict=False)
         sound = (number == number.floor()) & number.is_between(0, _LARGEST_OUTCOME)
-        numbers["--outcome"] = request.outcome
-        wrong[request.outcome] = (of.is_not_null() & ~sound.fill_null(value=False)).sum()
+        numbers["--outcome"] = given.outcome
+        wrong[given.outcome] = (of.is_not_null() & ~sound.fill_null(value=False)).sum()
     sums = {"rows": pl.len(), CLICK: pl.col(CLICK).cast(pl.Int64).sum()}
     counts = sums_by(read.pieces, [pl.col(name)], **sums, **{f"wrong {of}": sum_ for of, sum_ in wrong.items()})
     for flag, of in numbers.items():

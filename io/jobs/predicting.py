@@ -9,7 +9,6 @@ from math import isfinite, nan
 
 import polars as pl
 
-from posbias.core.choices import Order
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.core.evaluation.break_even import bends
@@ -24,6 +23,7 @@ from posbias.io.fits.verdicts import ERRORS_UNKNOWN, unweighted_clicks, verdict_
 from posbias.io.jobs.fit import Job, describe_reading, name_propensities, sections_of_log
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.jobs.training import reasons_of_curve, weights_from
+from posbias.io.options import PredictionOptions
 from posbias.io.predictions import (
     MOST_PARTS,
     CountsOfPages,
@@ -34,7 +34,7 @@ from posbias.io.predictions import (
     theta_by_position,
     theta_of,
 )
-from posbias.io.ranking_names import OWN_ORDER, split_name
+from posbias.io.ranking_names import OWN_ORDER
 from posbias.io.rankings import Rankings, check_positions, open_rankings
 from posbias.io.results.conclusions import CAUTION, NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
@@ -48,55 +48,30 @@ _SEVERAL = 1.01, 1.2  # results at one position of a page at most; where their n
 _WIDE = 1.5  # width of an interval of the slope that may hold both 1 and the 1/4 of cascades
 
 
-@dataclass(frozen=True)
-class PredictionRequest:
-    """Rankings to predict, and how."""
+def job_of_prediction(job: Job, given: PredictionOptions) -> Job:
+    """The job that counts what is needed, with classes of queries kept apart.
 
-    scores: tuple[str, ...]  # tables of query, doc and score, each perhaps as NAME=FILE
-    rankings: tuple[str, ...]  # TREC runs, each `FILE` or `NAME=FILE`
-    order: Order = "score"
-    trained_until: date | None = None  # the last day of which the rankings have learned
-    by: str | None = None  # the column of classes of queries
-    csv: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise UsageError if there is no ranking."""
-        if not (self.scores or self.rankings):
-            raise UsageError(
-                "nothing to predict: name a table of scores (--scores FILE) or a TREC run (--rankings FILE)."
-            )
-
-    @property
-    def files(self) -> list[str]:
-        """Files of rankings."""
-        return [split_name(named)[1] for named in (*self.scores, *self.rankings)]
-
-    def checked(self, job: Job) -> Job:
-        """The job that counts what is needed.
-
-        Raises:
-            UsageError: impressions carry weights, days are not known, or a column cannot tell classes apart.
-            StatisticsError: statistics have decayed, or do not keep classes apart.
-        """
-        if job.plan.weighted:
-            raise UsageError(
-                "--weight-column: predictions count impressions; weights would hide how sure they are. Leave it out."
-            )
-        if self.trained_until is not None and not job.plan.period:
-            raise UsageError(
-                f"--trained-until {self.trained_until}: the days of these pages are not known. Name their column "
-                "(--timestamp COLUMN), or collect statistics with --timestamp or --date."
-            )
-        if any(entry.metadata.decay is not None for entry in job.statistics):
-            raise StatisticsError(
-                f"{job.statistics[0].path} has decayed, so that its counts are worth less than they say. Predict from "
-                "statistics that have not, or from the logs."
-            )
-        return job if self.by is None else _by_class(job, self.by)
-
-
-def _by_class(job: Job, by: str) -> Job:
-    """The job with classes of queries kept apart."""
+    Raises:
+        UsageError: impressions carry weights, days are not known, or a column cannot tell classes apart.
+        StatisticsError: statistics have decayed, or do not keep classes apart.
+    """
+    by = given.by
+    if job.plan.weighted:
+        raise UsageError(
+            "--weight-column: predictions count impressions; weights would hide how sure they are. Leave it out."
+        )
+    if given.trained_until is not None and not job.plan.period:
+        raise UsageError(
+            f"--trained-until {given.trained_until}: the days of these pages are not known. Name their column "
+            "(--timestamp COLUMN), or collect statistics with --timestamp or --date."
+        )
+    if any(entry.metadata.decay is not None for entry in job.statistics):
+        raise StatisticsError(
+            f"{job.statistics[0].path} has decayed, so that its counts are worth less than they say. Predict from "
+            "statistics that have not, or from the logs."
+        )
+    if by is None:
+        return job
     if by in job.plan.context:
         raise UsageError(f"--by {by}: the fit has it as a context, which has predictions of its own. Leave it out.")
     if by in NAMES_TAKEN["--for-each"]:
@@ -111,7 +86,7 @@ def _by_class(job: Job, by: str) -> Job:
     return job
 
 
-def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: Engine, result: Result) -> None:
+def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Engine, result: Result) -> None:
     """Predict the clicks per page of rankings, write the tables, and print what they show.
 
     Raises:
@@ -119,11 +94,11 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     """
     name_propensities(fitted, result)
     chosen = choose_propensities(fitted.theta.propensities, "smooth")
-    with _opened(job, request, engine, result) as opened:
+    with _opened(job, given, engine, result) as opened:
         plan, rankings, days, table = opened.plan, opened.rankings, opened.days, chosen.table
         variance = None if opened.pages is None else opened.pages.variance
         cut = days[len(days) // 2] if len(days) > 1 else None
-        counts = CountsOfPages.of(opened.statistics, plan, cut, opened.some_pages, request.by, engine, result.progress)
+        counts = CountsOfPages.of(opened.statistics, plan, cut, opened.some_pages, given.by, engine, result.progress)
     _check_ranks(counts, opened.pages)
     if fitted.plan.model.needs_session:
         by, covariance = theta_by_position(counts, engine, result.progress)
@@ -138,8 +113,8 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     others = of_browsing, variance, bends(fitted.hidden_slope)
     predicted = predict_rankings(counts, rankings, by, covariance, *others, engine, result.progress)
     rows, scopes = _table(predicted), counts.scopes(by)
-    write_small_table(rows, result.folder, PREDICTIONS, csv=request.csv)
-    write_small_table(_table_by_part(predicted, scopes), result.folder, BY_PART, csv=request.csv)
+    write_small_table(rows, result.folder, PREDICTIONS, csv=given.csv)
+    write_small_table(_table_by_part(predicted, scopes), result.folder, BY_PART, csv=given.csv)
     result.content["weights_from"] = weights_from("smooth", chosen)
     result.reasons += reasons_of_curve(chosen)
     impressions, clicks = (float(counts.cells[name].sum()) for name in (IMPRESSIONS, CLICKS))
@@ -149,7 +124,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
         "clicks": clicks,
         "clicks_without_propensity": lost,
         "errors_of_theta": covariance is not None,
-        "trained_until": None if request.trained_until is None else request.trained_until.isoformat(),
+        "trained_until": given.trained_until,
         "pages_counted": opened.pages,
         "later_half_from": None if cut is None else cut.isoformat(),
         "slope": None
@@ -201,7 +176,7 @@ def predict(job: Job, fitted: PreviousFit, request: PredictionRequest, engine: E
     for one in (ranking for ranking in predicted if ranking.whole.faded):  # it may have learned from these pages
         higher = one.whole.halves[0] / one.whole.observed
         result.reasons.append(reason("learned-from-these-clicks", {"ranking": one.name, "higher": higher}, cut=cut))
-    if request.trained_until is None:
+    if given.trained_until is None:
         result.reasons.append(reason("training-dates-unknown"))
 
 
@@ -259,7 +234,7 @@ class _Opened:
 
 
 @contextmanager
-def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result) -> Generator[_Opened]:
+def _opened(job: Job, given: PredictionOptions, engine: Engine, result: Result) -> Generator[_Opened]:
     """The counts of a log or of statistics, and the rankings.
 
     Raises:
@@ -269,38 +244,36 @@ def _opened(job: Job, request: PredictionRequest, engine: Engine, result: Result
         metadata = merge_metadata(job.statistics)
         types = scan_part(job.statistics[0].parts[0]).collect_schema()
         names = {role: tuple(of.to_schema()) if isinstance(of := types[role], pl.Struct) else (role,) for role in PAIR}
-        rankings = open_rankings(
-            request.scores, request.rankings, Roles((), names[QUERY], names[DOC], None, None), types, request.order
-        )
+        rankings = open_rankings(given, Roles((), names[QUERY], names[DOC], None, None), types)
         result.content |= sections_of_log(metadata.plan, metadata.sources, metadata.rows)
         describe_reading(result, metadata.rows)
         days = sorted({date.fromisoformat(day) for entry in job.statistics for day in entry.days})
-        _check_days(days, request)
+        _check_days(days, given)
         with checked(job.statistics, check_contents, engine.each):
             pages = total_pages([segment for entry in job.statistics for segment in entry.segments])
             yield _Opened(metadata.plan, merged_parts(job.statistics, metadata, engine), rankings, days, pages)
         return
     log = job.open_log(result)
     if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are refused at once
-        open_rankings(request.scores, request.rankings, log.roles, log.schema, request.order)
+        open_rankings(given, log.roles, log.schema)
     read = read_log(log, job.plan, engine, result.progress)
     result.content |= sections_of_log(job.plan, read.sources, read.rows)
     describe_reading(result, read.rows, read.clicks, read.days, read.notes)
-    rankings = open_rankings(request.scores, request.rankings, read.log.roles, read.log.schema, request.order)
+    rankings = open_rankings(given, read.log.roles, read.log.schema)
     days = [] if read.days is None else read.days.in_order
-    _check_days(days, request)
+    _check_days(days, given)
     plan = replace(read.plan, model=by_position(read.plan).model)  # last clicks are looked at in some pages
     parts = WithFacts(read.statistics(plan))
     yield _Opened(plan, parts, rankings, days, count_pages(read, read.plan), read.some_pages)
     result.faults += faults_of_log(read, parts.facts, plan)
 
 
-def _check_days(days: Sequence[date], request: PredictionRequest) -> None:
+def _check_days(days: Sequence[date], given: PredictionOptions) -> None:
     """Raise UsageError for pages of days on which rankings have still learned."""
-    known = [] if request.trained_until is None else [day for day in days if day <= request.trained_until]
+    known = [] if given.trained_until is None else [day for day in days if day.isoformat() <= given.trained_until]
     if known:
         raise UsageError(
-            f"--trained-until {request.trained_until}: there are pages of {plural(len(known), 'days')} up to then "
+            f"--trained-until {given.trained_until}: there are pages of {plural(len(known), 'days')} up to then "
             f"({known[0]} to {known[-1]}), whose clicks the rankings know. Give later pages only."
         )
 

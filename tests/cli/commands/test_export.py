@@ -18,7 +18,8 @@ from posbias.cli.main import app
 from posbias.core.choices import ServingEngine
 from posbias.core.serving import formats
 from posbias.core.serving.splits import NumberSplit
-from posbias.io.jobs.exporting import ExportRequest, open_ranker
+from posbias.io.jobs.exporting import open_ranker
+from posbias.io.options import ServingOptions
 from posbias.io.training.rankers import encoded
 
 pytestmark = pytest.mark.slow  # LightGBM starts in a process of its own
@@ -135,7 +136,7 @@ def test_the_script_sends_the_requests_once_fields_are_in_place_of_the_marks(
 
 def answer_of(place: Path, engine: ServingEngine, version: str | None = None, *, wrong: str = "") -> dict[str, Any]:
     """The answer of an engine to the request of an export, with 30 documents."""
-    ranker = open_ranker(ExportRequest(place / "ranker", engine, version, "sets" if engine != "vespa" else "codes"))
+    ranker = open_ranker(place / "ranker", ServingOptions(engine, version, "sets" if engine != "vespa" else "codes"))
     model, names = ranker.model, ranker.model.ensemble.names
     table = pl.read_parquet(place / "features.parquet").head(30)
     logged = model.rows(encoded(table, ranker.features))
@@ -274,7 +275,7 @@ def test_models_that_are_no_trees_are_refused_with_the_way_out(
 def test_features_that_an_engine_rounds_are_counted_by_the_rows_of_a_table(
     run_in_process: Run, place: Path, tmp_path: Path
 ) -> None:
-    ranker = open_ranker(ExportRequest(place / "ranker", "opensearch"))
+    ranker = open_ranker(place / "ranker", ServingOptions("opensearch"))
     roots = [tree for tree in ranker.ensemble.trees if isinstance(tree, NumberSplit) and abs(tree.limit) < 1e30]
     limit, feature = roots[0].limit, ranker.ensemble.names[roots[0].feature]
     value = (

@@ -22,7 +22,6 @@ from posbias.cli.options.groups import (
     CountingOptions,
     EstimationOptions,
     FeatureOptions,
-    InterleavingOptions,
     LearningOptions,
     TrainingOptions,
 )
@@ -30,6 +29,7 @@ from posbias.core.choices import METHODS_OF_ROWS, settings_in
 from posbias.core.choices import LearningOptions as LearnerOptions
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.layout import layout_names
+from posbias.io.options import InterleavingOptions
 
 COMMANDS = cast("TyperGroup", get_command(app)).commands
 UNUSABLE = 2

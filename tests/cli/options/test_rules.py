@@ -20,6 +20,7 @@ from posbias.core.choices import settings_in
 from posbias.core.estimators import methods_that_take
 from posbias.core.learners.learning import learners_that_take
 from posbias.core.training.layout import layouts_that_take
+from posbias.io import options
 from posbias.io.training import formats_that_take
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def test_every_name_that_the_table_gives_to_code_is_used_and_resolves() -> None:
 
 def values_of(option: str) -> set[str]:
     """The values that an option may have, as far as they are names."""
-    kinds = [get_type_hints(group).get(option) for group in vars(groups).values() if isinstance(group, type)]
+    classes = [one for one in (vars(groups) | vars(options)).values() if isinstance(one, type)]
+    kinds = [get_type_hints(one).get(option) for one in classes]
     hints = [kind for hint in kinds for kind in (hint, *get_args(hint))]
     offered = COMPLETERS[declared().options[option]["complete"]]("") if "complete" in declared().options[option] else []
     switch = {"True", "False"} if bool in hints else set[str]()
