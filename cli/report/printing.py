@@ -302,38 +302,20 @@ _ROOM = 1.25
 
 @dataclass(frozen=True)
 class Curve:
-    """A curve to draw.
+    """A curve to draw."""
 
-    Attributes:
-        headings: the columns that make up a cell.
-        cells: the values of these columns, cell by cell.
-        propensities: None where not known.
-        intervals: the ends of their intervals.
-    """
-
-    headings: tuple[str, ...]
-    cells: tuple[tuple[str, ...], ...]
-    propensities: tuple[float | None, ...]
-    intervals: tuple[tuple[float | None, float | None], ...]
-
-    @classmethod
-    def of(cls, table: pl.DataFrame, cells: Sequence[str]) -> "Curve":
-        """The curve of a propensity table."""
-        rows = table.to_dicts()
-        return cls(
-            tuple(shown(name).replace("_", " ") for name in cells),
-            tuple(tuple(label_in_words(row[name]) for name in cells) for row in rows),
-            tuple(row["propensity"] for row in rows),
-            tuple((row["ci_low"], row["ci_high"]) for row in rows),
-        )
+    table: pl.DataFrame  # of propensities, with the ends of their intervals
+    cells: Sequence[str]  # its columns that make up a cell
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it within a width."""
         signs = "||-o>" if options.ascii_only else "├┤─●→"
-        labels = self.cells[:MOST_ROWS]
-        widths = [max(len(row[number]) for row in [self.headings, *labels]) for number in range(len(self.headings))]
+        rows = self.table.head(MOST_ROWS).to_dicts()
+        labels = [[shown(name).replace("_", " ") for name in self.cells]]
+        labels += [[label_in_words(row[name]) for name in self.cells] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*labels, strict=True)]
         room = max(options.max_width - sum(widths) - 2 * len(widths), _NARROWEST)
-        end = _ROOM * max([value for value in self.propensities[:MOST_ROWS] if value is not None], default=1.0)
+        end = _ROOM * max([row["propensity"] for row in rows if row["propensity"] is not None], default=1.0)
         # The numbers along the axis, where there is room; their distance is 1, 2 or 5 times a power of ten.
         steps = (factor * 10.0**power for power in range(-31, 32) for factor in (1, 2, 5))
         step = next(step for step in steps if end / step <= max(room / _TICK, 1))
@@ -341,14 +323,11 @@ class Curve:
         for number in range(int(end / step + 1e-9) + 1):
             ticks = f"{ticks:<{_at(number * step, end, room)}}{number * step:.10g}"
         ticks = ticks if len(ticks) <= room else ticks[:room].rpartition(" ")[0]
-        marks = (
-            _mark(propensity, interval, signs, end, room)
-            for propensity, interval in zip(self.propensities, self.intervals, strict=True)
-        )
-        for texts, drawn in zip([self.headings, *labels], [ticks, *marks], strict=False):
+        marks = (_mark(row["propensity"], row["ci_low"], row["ci_high"], signs, end, room) for row in rows)
+        for texts, drawn in zip(labels, [ticks, *marks], strict=True):
             padded = [text.rjust(width) for text, width in zip(texts, widths, strict=True)]
             yield line("  ".join([*padded, drawn]).rstrip())
-        rest = more(len(self.cells), "cells")
+        rest = more(self.table.height, "cells")
         if rest:
             yield line(rest)
 
@@ -358,11 +337,8 @@ def _at(value: float, end: float, room: int) -> int:
     return min(max(round(value / end * (room - 1)), 0), room - 1)
 
 
-def _mark(
-    propensity: float | None, interval: tuple[float | None, float | None], signs: str, end: float, room: int
-) -> str:
+def _mark(propensity: float | None, low: float | None, high: float | None, signs: str, end: float, room: int) -> str:
     """A propensity and its interval; below a limit where nothing else is known."""
-    low, high = interval
     if propensity is None and high is None:
         return "not identified"
     left_sign, right_sign, between, point, beyond = signs

@@ -200,7 +200,7 @@ def _report(
     else:
         print_items(items, console, details=output.details)
         if result.curve is not None and not is_json() and console.is_terminal and sys.stdout.isatty():
-            say(console, Curve.of(*result.curve))
+            say(console, Curve(*result.curve))
     if not output.quiet:
         is_link = isinstance(target, Path) and target.is_symlink()
         tell(f"written: {target}{f' (a symbolic link to {target.resolve()})' if is_link else ''}")
@@ -302,4 +302,4 @@ def _curve(stored: StoredResult) -> Curve:
     missing = [column for column in (*cells, "propensity", "ci_low", "ci_high") if column not in table.columns]
     if missing:
         raise LogFormatError(f"{stored.folder / name}: has no column {missing[0]!r}. Run `posbias fit` again.")
-    return Curve.of(table, cells)
+    return Curve(table, cells)

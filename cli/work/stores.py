@@ -22,7 +22,7 @@ from posbias.io.jobs.fit import Job
 from posbias.io.jobs.tables import DONE, Result
 from posbias.io.log.sources import named_paths
 from posbias.io.places.locations import Location, is_same
-from posbias.io.stores.metadata import describe_decay, describe_plan
+from posbias.io.stores.metadata import describe_plan
 from posbias.io.stores.store import (
     Statistics,
     check_contents,
@@ -55,7 +55,7 @@ def show_info(inputs: Sequence[str], *, as_json: bool) -> int:
             "path": str(entry.path),
             "counted": describe_plan(entry.metadata.plan),
             "key_types": entry.key_types,
-            "decay": describe_decay(entry.metadata.decay),
+            "decay": msgspec.to_builtins(entry.metadata.decay),
             "days": entry.days,
             "segments": len(entry.segments),
             "parts": len(entry.parts),

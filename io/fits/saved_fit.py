@@ -61,15 +61,6 @@ Number = float | None
 
 class _Period(msgspec.Struct, frozen=True):
     used: str
-    # for readers of the manifest
-    why: Any = UNSET
-    survives: Any = UNSET
-    claim: Any = UNSET
-    looks: Any = UNSET
-    largest_ratio_of_standard_errors: Any = UNSET
-    difference: Any = UNSET
-    pooled: Any = UNSET
-    by_day: Any = UNSET
 
 
 class _Clicks(msgspec.Struct, frozen=True):
@@ -86,57 +77,26 @@ class _FromRows(msgspec.Struct, frozen=True):
 
 
 class StoredEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """The section of a manifest that holds an estimate: written by `of`, and read by whatever builds on the fit.
-
-    A field that a method does not have is left out. Fields of any type are for readers of the manifest alone.
-    """
+    """What whoever builds on a fit reads of `estimate_section`; a field that a method does not have is left out."""
 
     method: str
     converged: bool
-    iterations: Any = UNSET
     cells: int
     cells_identified: int
-    evaluations: Any = UNSET
-    objective: Any = UNSET
-    log_likelihood: Any = UNSET
     errors_by: str | UnsetType = UNSET
     clusters: int | UnsetType = UNSET
     effective_clusters: list[Number] | UnsetType = UNSET
-    smooth_tau: Any = UNSET
     shape: str | UnsetType = UNSET
-    eta: Any = UNSET
-    eta_std_error: Any = UNSET
-    free_propensity: Any = UNSET
     contexts_tau: float | UnsetType = UNSET
-    tau_by_context: Any = UNSET
-    borrowed_by_context: Any = UNSET
-    unshrunk_propensity: Any = UNSET
-    references: Any = UNSET
-    comparable: Any = UNSET
     click_share_identified: float
     period: _Period
-    arms: Any = UNSET
     attractiveness_prior: AttractivenessPrior | None  # None where not all pairs were known
     query_spread: float
     clicks: _Clicks
-    shape_against_free: Any = UNSET
-    bins_against_free: Any = UNSET
-    contexts_differ: Any = UNSET
-    position_effect: Any = UNSET
     cell_form: str | UnsetType = UNSET
-    product_against_free: Any = UNSET
-    product_found_by_four_of_five: Any = UNSET
-    cells_differ: Any = UNSET
-    previous_click: Any = UNSET
     model_tests: ModelTests | None
-    joint: Any = UNSET
-    joint_against_conditional: Any = UNSET
-    joint_under_other_priors: Any = UNSET
-    placed_at_random: Any = UNSET
     strata: float | UnsetType = UNSET
-    contexts_found_by_four_of_five: Any = UNSET
     from_rows: _FromRows | UnsetType = UNSET
-    propensities: Any = UNSET
 
     def __post_init__(self) -> None:
         """Raise ValueError for a prior that there cannot be."""
@@ -151,112 +111,109 @@ class StoredEstimate(msgspec.Struct, frozen=True, kw_only=True):
         ):
             raise ValueError("the prior of attractiveness has means, strengths or positions that it cannot have")
 
-    @classmethod
-    def of(cls, fit: Fit, *, all_pairs: bool = True) -> "StoredEstimate":
-        """The section of a fit; where not all pairs are known, without their prior."""
-        statistics, linkage, rows = fit.statistics, fit.estimate.linkage, fit.from_rows
-        clusters, references = fit.estimate.n_clusters or None, linkage.references
-        section = _of_estimate(fit.estimate) | {
-            "references": _rows(statistics.cells[references]),
-            "comparable": [_rows(statistics.cells[cells]) for cells in linkage.comparable()],
-            "click_share_identified": fit.click_share,
-            "arms": _arms(fit),
-            "query_spread": fit.query_spread,
-            "shape_against_free": contrast_section(None if fit.shape is None else fit.shape.test, clusters),
-            "bins_against_free": contrast_section(None if fit.bins is None else fit.bins.contrasts, clusters),
-            "contexts_differ": contrast_section(fit.contexts, clusters),
-            "position_effect": contrast_section(fit.position_effect, clusters),
-            "previous_click": contrast_section(fit.previous_click, clusters),
-            "joint": None if fit.joint is None else _of_estimate(fit.joint),
-            "joint_against_conditional": None,
-            "joint_under_other_priors": None,
-            "placed_at_random": [{**vars(test), "rows": str(test.rows)} for test in fit.placements],
+
+def estimate_section(fit: Fit, *, all_pairs: bool = True) -> dict[str, Any]:
+    """The section of a manifest that holds an estimate; where not all pairs are known, without their prior."""
+    statistics, linkage, rows = fit.statistics, fit.estimate.linkage, fit.from_rows
+    clusters, references = fit.estimate.n_clusters or None, linkage.references
+    section = _of_estimate(fit.estimate) | {
+        "references": _rows(statistics.cells[references]),
+        "comparable": [_rows(statistics.cells[cells]) for cells in linkage.comparable()],
+        "click_share_identified": fit.click_share,
+        "period": period_section(fit.period),
+        "arms": _arms(fit),
+        "attractiveness_prior": fit.prior if all_pairs else None,
+        "query_spread": fit.query_spread,
+        "clicks": {"observed": statistics.cell_totals[1], "expected": fit.expected_clicks},
+        "shape_against_free": contrast_section(None if fit.shape is None else fit.shape.test, clusters),
+        "bins_against_free": contrast_section(None if fit.bins is None else fit.bins.contrasts, clusters),
+        "contexts_differ": contrast_section(fit.contexts, clusters),
+        "position_effect": contrast_section(fit.position_effect, clusters),
+        "previous_click": contrast_section(fit.previous_click, clusters),
+        "model_tests": fit.model_tests,
+        "joint": None if fit.joint is None else _of_estimate(fit.joint),
+        "joint_against_conditional": None,
+        "joint_under_other_priors": None,
+        "placed_at_random": [{**vars(test), "rows": str(test.rows)} for test in fit.placements],
+    }
+    if fit.smooth is not None and np.isfinite(fit.smooth.tau):
+        section["smooth_tau"] = fit.smooth.tau
+    if fit.cell_form is not None:
+        section |= {
+            "cell_form": fit.cell_form,
+            "product_against_free": contrast_section(None if fit.form is None else fit.form.test, clusters),
+            "cells_differ": {
+                of.column: {
+                    **(contrast_section(of.differences.test, clusters) or {}),
+                    "found_by_four_of_five": np.exp(of.differences.test.detectable),
+                }
+                for of in fit.cell_columns
+            },
         }
-        if fit.smooth is not None and np.isfinite(fit.smooth.tau):
-            section["smooth_tau"] = fit.smooth.tau
-        if fit.cell_form is not None:
-            section |= {
-                "cell_form": fit.cell_form,
-                "product_against_free": contrast_section(None if fit.form is None else fit.form.test, clusters),
-                "cells_differ": {
-                    of.column: {
-                        **(contrast_section(of.differences.test, clusters) or {}),
-                        "found_by_four_of_five": np.exp(of.differences.test.detectable),
-                    }
-                    for of in fit.cell_columns
-                },
-            }
-            if fit.form is not None:
-                section["product_found_by_four_of_five"] = np.exp(fit.form.test.detectable)
-            if fit.cell_form == "product":
-                section["free_propensity"] = fit.free.propensity
-        if fit.shape is not None:
-            section |= {
-                "shape": fit.options.shape,
-                "eta": fit.shape.eta[references],
-                "eta_std_error": fit.shape.eta_error[references],
-                "free_propensity": fit.free.propensity,
-            }
-        elif fit.shrunk is not None:
-            section |= {
-                "contexts_tau": fit.shrunk.tau,
-                "tau_by_context": fit.shrunk.tau_of_cell[references],
-                "borrowed_by_context": fit.shrunk.borrowed_of_cell[references],
-                "unshrunk_propensity": fit.free.propensity,
-            }
-        if fit.comparison is not None:
-            section["joint_against_conditional"] = {
-                "biased": fit.comparison.biased,
-                "converged": fit.comparison.converged,
-                "largest_difference": fit.comparison.largest_difference,
-                "biased_cells": len(fit.comparison.biased_cells),
-                "test": contrast_section(fit.comparison.test, fit.clusters_compared),
-            }
-        if fit.free.fitted is not None and fit.covariance is not None and fit.shared_clicks is not None:
-            section["strata"] = float(fit.free.fitted.strata.signatures.multiplicity.sum())
-        if fit.contexts is not None:
-            section["contexts_found_by_four_of_five"] = np.exp(fit.contexts.detectable)
-        if fit.causes is not None:  # theta relative to the reference over the conditional one, minus 1, by cell
-            prior = fit.causes.estimated
-            section["joint_under_other_priors"] = {
-                "without_prior": np.expm1(fit.causes.without_prior),
-                "with_estimated_prior": np.expm1(fit.causes.with_estimated),
-                "estimated_prior": f"{prior.mean:.4g}:{prior.strength:.4g}",
-            }
-        if rows is not None:  # how it was made from rows, what features may hide, and what repeated pairs say of it
-            test, hidden = fit.against_pairs, rows.hidden
-            section["from_rows"] = {
-                "pages_learnt_from": rows.pages,
-                "pages": rows.pages_in_all,
-                "ranker_score": rows.score,
-                "moment_propensity": rows.moment,
-                "hidden_relevance": hidden
-                and {
-                    "relative_error": hidden_errors(fit, hidden.plausible),  # that it may make, by cell
-                    "slope_if_as_strong_as_features": hidden.imagined,
-                    "slope_by_rivals": hidden.seen,
-                    "slope_by_rivals_std_error": hidden.std_error,
-                    "slope_by_rivals_at_least": hidden.least,
-                },
-                "against_pairs": test
-                and {
-                    "p_value": test.p_value,
-                    "slope": test.slope,
-                    "slope_std_error": test.slope_error,
-                    "pairs": test.pairs,
-                    "rejected": test.rejected,
-                },
-            }
-        if fit.propensities.height <= MOST_CELLS:
-            section["propensities"] = _rows(fit.propensities)
-        observed, expected = plain(statistics.cell_totals[1]), plain(fit.expected_clicks)
-        return cls(
-            **plain(section),
-            period=_Period(**period_section(fit.period)),
-            attractiveness_prior=fit.prior if all_pairs else None,
-            clicks=_Clicks(observed, expected),
-            model_tests=fit.model_tests,
-        )
+        if fit.form is not None:
+            section["product_found_by_four_of_five"] = np.exp(fit.form.test.detectable)
+        if fit.cell_form == "product":
+            section["free_propensity"] = fit.free.propensity
+    if fit.shape is not None:
+        section |= {
+            "shape": fit.options.shape,
+            "eta": fit.shape.eta[references],
+            "eta_std_error": fit.shape.eta_error[references],
+            "free_propensity": fit.free.propensity,
+        }
+    elif fit.shrunk is not None:
+        section |= {
+            "contexts_tau": fit.shrunk.tau,
+            "tau_by_context": fit.shrunk.tau_of_cell[references],
+            "borrowed_by_context": fit.shrunk.borrowed_of_cell[references],
+            "unshrunk_propensity": fit.free.propensity,
+        }
+    if fit.comparison is not None:
+        section["joint_against_conditional"] = {
+            "biased": fit.comparison.biased,
+            "converged": fit.comparison.converged,
+            "largest_difference": fit.comparison.largest_difference,
+            "biased_cells": len(fit.comparison.biased_cells),
+            "test": contrast_section(fit.comparison.test, fit.clusters_compared),
+        }
+    if fit.free.fitted is not None and fit.covariance is not None and fit.shared_clicks is not None:
+        section["strata"] = float(fit.free.fitted.strata.signatures.multiplicity.sum())
+    if fit.contexts is not None:
+        section["contexts_found_by_four_of_five"] = np.exp(fit.contexts.detectable)
+    if fit.causes is not None:  # theta relative to the reference over the conditional one, minus 1, by cell
+        prior = fit.causes.estimated
+        section["joint_under_other_priors"] = {
+            "without_prior": np.expm1(fit.causes.without_prior),
+            "with_estimated_prior": np.expm1(fit.causes.with_estimated),
+            "estimated_prior": f"{prior.mean:.4g}:{prior.strength:.4g}",
+        }
+    if rows is not None:  # how it was made from rows, what features may hide, and what repeated pairs say of it
+        test, hidden = fit.against_pairs, rows.hidden
+        section["from_rows"] = {
+            "pages_learnt_from": rows.pages,
+            "pages": rows.pages_in_all,
+            "ranker_score": rows.score,
+            "moment_propensity": rows.moment,
+            "hidden_relevance": hidden
+            and {
+                "relative_error": hidden_errors(fit, hidden.plausible),  # that it may make, by cell
+                "slope_if_as_strong_as_features": hidden.imagined,
+                "slope_by_rivals": hidden.seen,
+                "slope_by_rivals_std_error": hidden.std_error,
+                "slope_by_rivals_at_least": hidden.least,
+            },
+            "against_pairs": test
+            and {
+                "p_value": test.p_value,
+                "slope": test.slope,
+                "slope_std_error": test.slope_error,
+                "pairs": test.pairs,
+                "rejected": test.rejected,
+            },
+        }
+    if fit.propensities.height <= MOST_CELLS:
+        section["propensities"] = _rows(fit.propensities)
+    return plain(section)
 
 
 def _of_estimate(estimate: Estimate) -> dict[str, Any]:
@@ -374,19 +331,12 @@ class _ForEach(msgspec.Struct, frozen=True):
     value: str | float | bool | None = None
 
 
-class _Stated(msgspec.Struct, frozen=True):
-    """As much of a reason as says what it states."""
-
-    code: str
-    severity: str
-
-
 class _OfLog(msgspec.Struct, frozen=True, kw_only=True):
     """As much of a manifest as says which logs a fit is of, of which value of a column, and what it states of them."""
 
     for_each: _ForEach = _ForEach()
     sources: dict[str, str] = {}
-    reasons: tuple[_Stated, ...] = ()
+    reasons: tuple[dict[str, Any], ...] = ()
 
 
 class FitManifest(_OfLog, msgspec.Struct, frozen=True, kw_only=True):
@@ -588,7 +538,7 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         refused=manifest.verdict == "do not use",
         condition=condition_of(manifest.conclusion),
         sources=frozenset(manifest.sources),
-        cautions=frozenset(stated.code for stated in manifest.reasons if stated.severity == CAUTION),
+        cautions=frozenset(str(one.get("code")) for one in manifest.reasons if one.get("severity") == CAUTION),
     )
 
 

@@ -28,7 +28,7 @@ from posbias.io.counting.count import CountedLog, PairsOfPart, count_log, read_l
 from posbias.io.counting.profile import facts_of_rows, faults_of_log, profile_of_days
 from posbias.io.counting.warehouse import about_export
 from posbias.io.engines.engine import Engine, KeepSessions, ReadLog, some_of
-from posbias.io.fits.saved_fit import PreviousFit, StoredEstimate, StoredFit
+from posbias.io.fits.saved_fit import PreviousFit, StoredFit, estimate_section
 from posbias.io.fits.verdicts import OTHER_MODEL, fit_headline, fit_reasons, label_in_words
 from posbias.io.forms.page_structure import check_drafts
 from posbias.io.jobs import tables
@@ -50,7 +50,7 @@ from posbias.io.results.tables import (
     write_attractiveness_csv,
     write_small_table,
 )
-from posbias.io.stores.metadata import describe_decay, describe_plan
+from posbias.io.stores.metadata import describe_plan
 from posbias.io.stores.store import Statistics
 from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
 from posbias.io.training.feature_tables import check_features
@@ -182,7 +182,7 @@ def describe(counted: CountedLog, result: Result) -> None:
     statistics, totals = counted.statistics, counted.statistics.cell_totals
     impressions, clicks = (as_count(of_cells.sum()) for of_cells in totals)
     result.content |= sections_of_log(counted.plan, counted.sources, counted.rows) | {
-        "decay": describe_decay(counted.decay),
+        "decay": counted.decay,
         "totals": {
             "queries": statistics.n_queries,
             "pairs": statistics.n_pairs,
@@ -352,7 +352,7 @@ class CellFit:
                 "held_out_impressions": others.impressions,
                 "models": [asdict(other) for other in others.others],
             }
-        result.content["estimate"] = StoredEstimate.of(fit, all_pairs=self.pairs)
+        result.content["estimate"] = estimate_section(fit, all_pairs=self.pairs)
         result.headline = fit_headline(fit)
         result.printed += [*tables.propensity_table(fit), *tables.clicks_above_table(fit)]
         result.curve = fit.propensities, counted.plan.cell_columns

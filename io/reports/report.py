@@ -117,23 +117,6 @@ _METRICS = "metrics.parquet"
 _FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS}.parquet", _METRICS)
 
 
-class DaysSection(msgspec.Struct, frozen=True):
-    """The days of a log."""
-
-    first: str
-    last: str
-
-
-class WeightsSection(msgspec.Struct, frozen=True):
-    """What clipping did to the weights of clicks."""
-
-    clicks_weighted: Amount
-    clicks_clipped: Amount
-    effective_sample_size: Number
-    pareto_k: Number = None
-    pareto_k_at_most: Number = None
-
-
 class ChangedQuery(msgspec.Struct, frozen=True):
     """A query whose clicks a ranking changes, with its documents now and then."""
 
@@ -144,66 +127,48 @@ class ChangedQuery(msgspec.Struct, frozen=True):
     after: tuple[str, ...]
 
 
-class PredictedRanking(msgspec.Struct, frozen=True):
-    """The prediction of a ranking; differences are clicks per page."""
+class Row(msgspec.Struct, frozen=True):
+    """A row about a ranking, a click model, a ranker, a question or a day; it has as many of these fields."""
 
-    ranking: str
-    clicks_per_page: Number
-    difference: Number
-    ci_low: Number
-    ci_high: Number
-    unsupported_share: Number
-    pages_per_arm: Number
-    changed_queries: tuple[ChangedQuery, ...]
-
-
-class RankingSection(msgspec.Struct, frozen=True):
-    """A ranking that was predicted or evaluated."""
-
-    name: str
+    # what it is about
+    name: str = ""
+    ranking: str = ""
+    other: str = ""
+    model: str = ""
+    question: str = ""
+    unit: str = ""
+    day: str | None = None
+    # a difference, of clicks per page, of a page, or of log-likelihood from the best model; and what it is of
+    difference: Number = None
+    ci_low: Number = None
+    ci_high: Number = None
+    difference_std_error: Number = None
+    of: Number = None
+    # a prediction of a ranking
+    clicks_per_page: Number = None
+    unsupported_share: Number = None
+    pages_per_arm: Number = None
+    changed_queries: tuple[ChangedQuery, ...] = ()
+    # a ranking that was predicted or evaluated
     smallest_difference: Number = None  # clicks per page that this log tells in four of five cases
     top_never_shown: Number = None  # the share of its first documents
-
-
-class VerdictSection(msgspec.Struct, frozen=True):
-    """How far the verdict on a ranking holds, in multiples of the estimated position bias (`verdict_holds`)."""
-
-    ranking: str
-    other: str
-    verdict: str
+    # how far a verdict holds, in multiples of the estimated position bias (`verdict_holds`)
+    verdict: str = ""
     turns_below: Number = None
     turns_above: Number = None
-
-
-class AnswerSection(msgspec.Struct, frozen=True):
-    """The verdict of an interleaving experiment on a question; differences are of a page, the first ranker's minus."""
-
-    question: str
-    winner: str | None
-    e_value: Number
-    difference: Number
-    ci_low: Number
-    ci_high: Number
-    pages: Amount
-    unit: str
-
-
-class RunningSection(msgspec.Struct, frozen=True):
-    """The difference up to a day."""
-
-    day: str | None
-    difference: Number
-    ci_low: Number
-    ci_high: Number
+    # the answer of an interleaving experiment, or a click model by clicks that it was not fitted to
+    winner: str | None = None
+    pages: Amount | None = None
+    perplexity: Number = None
 
 
 class ExperimentSection(msgspec.Struct, frozen=True):
-    """An interleaving experiment: its rankers, what it says, and the course of the difference."""
+    """An interleaving experiment: its rankers, what it says, and the course of the difference, first minus second."""
 
     rankers: tuple[str, str]
     clicks_per_page: float  # that are credited, of both rankers
-    answers: tuple[AnswerSection, ...]
-    running: tuple[RunningSection, ...]
+    answers: tuple[Row, ...]
+    running: tuple[Row, ...]
 
 
 class EvaluationSection(msgspec.Struct, frozen=True):
@@ -214,29 +179,11 @@ class EvaluationSection(msgspec.Struct, frozen=True):
     effective_queries: Number
 
 
-class JudgedModel(msgspec.Struct, frozen=True):
-    """A click model by clicks that it was not fitted to; differences of the log-likelihood from the best one."""
-
-    model: str
-    difference: Number
-    difference_std_error: Number
-    perplexity: Number
-
-
-class GainSection(msgspec.Struct, frozen=True):
-    """What a ranker gains against another order, and what that order is worth."""
-
-    difference: Number
-    ci_low: Number
-    ci_high: Number
-    of: Number
-
-
 class ChosenLearner(msgspec.Struct, frozen=True):
     """What was learnt of a ranker by clicks held out."""
 
     measure: str
-    against: dict[str, GainSection] = {}
+    against: dict[str, Row] = {}
 
 
 class LearnerSection(msgspec.Struct, frozen=True):
@@ -246,7 +193,10 @@ class LearnerSection(msgspec.Struct, frozen=True):
 
 
 class DifferenceOfCells(msgspec.Struct, frozen=True):
-    """A cell in two fits, or in a day and the others: the ratio of its propensities, and whether it is by chance."""
+    """A cell in two fits, or in a day and the others: the ratio of its propensities, and whether it is by chance.
+
+    Other fields are those of its context, whatever they are called.
+    """
 
     position: Position
     ratio: Number = None
@@ -260,7 +210,7 @@ class DifferenceOfCells(msgspec.Struct, frozen=True):
 class ComparisonSection(msgspec.Struct, frozen=True):
     """How two results differ, or days."""
 
-    differences: tuple[DifferenceOfCells, ...]
+    differences: tuple[DifferenceOfCells, ...] = ()
 
 
 class ReportManifest(ResultManifest, msgspec.Struct, frozen=True, kw_only=True):
@@ -268,19 +218,19 @@ class ReportManifest(ResultManifest, msgspec.Struct, frozen=True, kw_only=True):
 
     counted: Counted | UnsetType = UNSET
     estimate: StoredEstimate | UnsetType = UNSET
-    days: DaysSection | UnsetType = UNSET
+    days: dict[str, str | int] = {}
     segments: tuple[Segment, ...] = ()
     totals: dict[str, Amount] = {}
     statistics: dict[str, Amount] = {}
-    weights: WeightsSection | UnsetType = UNSET
-    predictions: tuple[PredictedRanking, ...] = ()
-    rankings: tuple[RankingSection, ...] = ()
+    weights: dict[str, Number] = {}
+    predictions: tuple[Row, ...] = ()
+    rankings: tuple[Row, ...] = ()
     evaluation: EvaluationSection | UnsetType = UNSET
-    verdicts: tuple[VerdictSection, ...] = ()
-    models: tuple[JudgedModel, ...] = ()
+    verdicts: tuple[Row, ...] = ()
+    models: tuple[Row, ...] = ()
     learner: LearnerSection | UnsetType = UNSET
     experiment: ExperimentSection | UnsetType = UNSET
-    comparison: ComparisonSection | UnsetType = UNSET
+    comparison: ComparisonSection = ComparisonSection()
 
 
 @dataclass(frozen=True)
@@ -456,16 +406,15 @@ def title_of(result: ReportedResult) -> str:
 
 def _days(result: ReportedResult) -> str:
     """The days of a log in words; nothing where they are not known."""
+    of_segments = sorted({day for segment in result.described.segments for day in segment.days})
     days = result.described.days
-    if days is UNSET:
-        of_segments = {day for segment in result.described.segments for day in segment.days}
-        if not of_segments:
-            return ""
-        days = DaysSection(min(of_segments), max(of_segments))
+    known = [str(days[end]) for end in ("first", "last") if end in days] or of_segments
+    if not known:
+        return ""
     try:
-        first, last = date.fromisoformat(days.first), date.fromisoformat(days.last)
+        first, last = date.fromisoformat(known[0]), date.fromisoformat(known[-1])
     except ValueError:
-        return escaped(days.first if days.first == days.last else f"{days.first} to {days.last}")
+        return escaped(known[0] if known[0] == known[-1] else f"{known[0]} to {known[-1]}")
     end = f"{last.day} {last:%B %Y}"
     if first == last:
         return end
@@ -652,7 +601,7 @@ def named_cell(fit: ReportedFit) -> dict[str, Any] | None:
     return {**cell, "reference": references[0]}
 
 
-def _relative(label: str, of: float, row: PredictedRanking | GainSection | AnswerSection) -> Interval:
+def _relative(label: str, of: float, row: Row) -> Interval:
     """A difference as a share of what it is a difference from."""
     low, high = (None if end is None else end / of for end in (row.ci_low, row.ci_high))
     return Interval(label, (row.difference or 0.0) / of, low, high)
@@ -716,7 +665,7 @@ def _of_experiment(result: ReportedResult) -> _Highlights | None:
     figures: _KeyFigures = [
         (first.winner or "undecided", "wins on this traffic" if first.winner else f"between {one} and {other}", ""),
         (_signed(interval.value, "+.4f"), f"{first.unit} a page, {one} minus {other}", _from_to(interval, "+.4f")),
-        (f"{first.pages:,.0f}", "pages, and looks as often as you like"),
+        (f"{first.pages or 0:,.0f}", "pages, and looks as often as you like"),
     ]
     days = [(of.day, of.difference, of.ci_low, of.ci_high) for of in experiment.running if of.day is not None]
     names = {"day": pl.String, "difference": pl.Float64, LOW: pl.Float64, HIGH: pl.Float64}
@@ -788,11 +737,8 @@ _MOST_CELLS = 40
 
 
 def _of_comparison(result: ReportedResult) -> _Highlights | None:
-    comparison = result.described.comparison
-    if comparison is UNSET:
-        return None
     changes, real = list[Interval](), 0
-    for cell in comparison.differences:
+    for cell in result.described.comparison.differences:
         ratio, low, high = cell.ratio, cell.ratio_ci_low, cell.ratio_ci_high
         if ratio is not None and low is not None and high is not None and low < high:
             click = f", last click {cell.previous_click}" if cell.previous_click else ""
@@ -817,14 +763,14 @@ _MOST_DAYS = 400
 
 def _of_counts(result: ReportedResult) -> _Highlights | None:
     described = result.described
-    if described.weights is not UNSET:
+    if described.weights:
         weights = described.weights
-        size, weighted = weights.effective_sample_size, weights.clicks_weighted
+        size, weighted = weights.get("effective_sample_size"), weights.get("clicks_weighted") or 0.0
         figures: _KeyFigures = [(f"{weighted:,.0f}", "clicks are weighted for position")]
         if size is not None:
-            note = tail_in_words(weights.pareto_k, weights.pareto_k_at_most).removeprefix("; ")
+            note = tail_in_words(weights.get("pareto_k"), weights.get("pareto_k_at_most")).removeprefix("; ")
             figures.append((f"{size:,.0f}", "clicks of equal weight would say as much", note))
-        share = weights.clicks_clipped / weighted if weighted else 0.0
+        share = (weights.get("clicks_clipped") or 0.0) / weighted if weighted else 0.0
         cut = "of them have a weight that was cut", "to limit the noise of large weights"
         return [*figures, (f"{share:.1%}", *cut)], []
     counts = described.statistics

@@ -81,7 +81,7 @@ class StatisticsMetadata:
             **describe_plan(self.plan),
             "sources": self.sources,
             "rows": msgspec.to_builtins(self.rows),
-            "decay": describe_decay(self.decay),
+            "decay": msgspec.to_builtins(self.decay),
         }
         return {"schema": SCHEMA, "posbias": json.dumps(described, sort_keys=True)}
 
@@ -101,11 +101,6 @@ def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
         "randomized": [str(rows) for rows in plan.randomized],
         "weighted": plan.weighted,
     }
-
-
-def describe_decay(decay: Decay | None) -> dict[str, Any] | None:
-    """A decay as plain values."""
-    return msgspec.to_builtins(decay)
 
 
 Amount = Count | Annotated[float, Meta(ge=0)]

@@ -56,7 +56,6 @@ from posbias.io.stores.metadata import (
     StatisticsManifest,
     StatisticsMetadata,
     add_totals,
-    describe_decay,
     describe_plan,
     join_sources,
     same_totals,
@@ -250,18 +249,30 @@ def check_bytes(statistics: Sequence[Statistics], each: Each) -> None:
     Raises:
         StatisticsError: they are not.
     """
-    for _ in _inspected(statistics, each, partial(_inspect, counts=False)):
-        pass
+    check_contents(statistics, each, counts=False)
 
 
-def check_contents(statistics: Sequence[Statistics], each: Each) -> None:
+def check_contents(statistics: Sequence[Statistics], each: Each, *, counts: bool = True) -> None:
     """Read every part: its bytes must be those that were written, and its counts what the manifest says.
+
+    Args:
+        statistics: whose parts they are.
+        each: an engine's.
+        counts: whether the counts are looked at, too.
 
     Raises:
         StatisticsError: they are not.
     """
-    for place, segment, totals in _inspected(statistics, each, partial(_inspect, counts=True)):
-        if not same_totals(segment.totals, total := add_totals(totals)):
+    # By their full names: who inspects may work in another directory.
+    items = [(part.at(part.path.absolute()), entry.types) for entry in statistics for part in entry.parts]
+    results = each(items, partial(_inspect, counts=counts))
+    for place, segment in [(of.path, segment) for of in statistics for segment in of.segments]:
+        totals = list[Amounts]()
+        for part, of_part in zip(segment.parts, results, strict=False):
+            if isinstance(of_part, str):
+                raise StatisticsError(f"{place / part.path.name}: {of_part} Collect these statistics again.")
+            totals.append(of_part)
+        if counts and totals and not same_totals(segment.totals, total := add_totals(totals)):
             held, stated = (
                 f"{of['rows']:,} rows, {of['impressions']:,} impressions and {of['clicks']:,} clicks"
                 for of in (total, segment.totals)
@@ -270,23 +281,6 @@ def check_contents(statistics: Sequence[Statistics], each: Each) -> None:
                 f"{place}: the parts from {segment.parts[0].path.name} on hold {held}, and the manifest says {stated}. "
                 "Collect these statistics again."
             )
-
-
-def _inspected(
-    statistics: Sequence[Statistics], each: Each, inspect: Callable[[_Typed], Amounts | str]
-) -> Iterator[tuple[Location, Segment, list[Amounts]]]:
-    """Results of the inspection of the parts of each segment that has some, and where."""
-    # By their full names: who inspects may work in another directory.
-    items = [(part.at(part.path.absolute()), entry.types) for entry in statistics for part in entry.parts]
-    results = each(items, inspect)
-    for entry, segment in [(of, segment) for of in statistics for segment in of.segments]:
-        totals = list[Amounts]()
-        for part, of_part in zip(segment.parts, results, strict=False):
-            if isinstance(of_part, str):
-                raise StatisticsError(f"{entry.path / part.path.name}: {of_part} Collect these statistics again.")
-            totals.append(of_part)
-        if totals:
-            yield entry.path, segment, totals
 
 
 def _inspect(item: _Typed, *, counts: bool) -> Amounts | str:
@@ -317,7 +311,7 @@ def describe_statistics(metadata: StatisticsMetadata, segments: Sequence[Segment
         "version": VERSION,
         "counted": describe_plan(metadata.plan),
         "key_types": _key_types(metadata, segments),
-        "decay": describe_decay(metadata.decay),
+        "decay": metadata.decay,
         "rows": metadata.rows,
         "statistics": add_totals([segment.totals for segment in segments]),
         "segments": [_with_parts(segment, lambda part: part.path.name) for segment in segments],

@@ -2,6 +2,7 @@
 
 import io
 
+import polars as pl
 import pytest
 from rich.console import Console
 
@@ -77,12 +78,15 @@ def test_a_name_acts_neither_on_a_terminal_nor_in_markdown() -> None:
 
 # --- the curve --------------------------------------------------------------------------------------------------
 
-CURVE = Curve(
-    ("position",),
-    (("1",), ("2",), ("3",), ("4",), ("5",)),
-    (1.0, 0.5, 0.4, None, None),
-    ((1.0, 1.0), (0.3, 0.9), (0.2, 80.0), (None, 0.5), (None, None)),
-)
+
+def curve(propensities: list[float | None], low: list[float | None], high: list[float | None]) -> Curve:
+    """The curve of positions from 1."""
+    ends = {"ci_low": low, "ci_high": high}
+    position = range(1, len(propensities) + 1)
+    return Curve(pl.DataFrame({"position": position, "propensity": propensities, **ends}), ["position"])
+
+
+CURVE = curve([1.0, 0.5, 0.4, None, None], [1.0, 0.3, 0.2, None, None], [1.0, 0.9, 80.0, 0.5, None])
 
 
 @pytest.mark.parametrize("width", [30, 50, 80, 120])
@@ -102,14 +106,14 @@ def test_a_terminal_without_unicode_has_signs_of_ascii() -> None:
 
 
 def test_a_curve_of_many_cells_says_how_many_are_not_drawn() -> None:
-    many = Curve(("position",), tuple((str(n),) for n in range(1000)), (0.5,) * 1000, ((0.4, 0.6),) * 1000)
+    many = curve([0.5] * 1000, [0.4] * 1000, [0.6] * 1000)
 
     assert "970 more cells" in drawn(many, 80)
 
 
 @pytest.mark.parametrize("value", [1e-30, 1e-3, 7.0, 1e30])
 def test_the_axis_ends_beyond_the_largest_propensity(value: float) -> None:
-    text = drawn(Curve(("position",), (("1",),), (value,), ((value, value),)), 80)
+    text = drawn(curve([value], [value], [value]), 80)
 
     assert "●" in text
     assert "0" in text.splitlines()[0]

@@ -19,7 +19,7 @@ from workshop import RunPosbias as Run
 from workshop import refused
 
 from posbias.io.reports.charts import SERIES, picture
-from posbias.io.reports.report import DaysSection, ReportedResult, ReportManifest, figure_named, open_reported, title_of
+from posbias.io.reports.report import ReportedResult, ReportManifest, figure_named, open_reported, title_of
 from posbias.io.results.manifest import checksum_of_content
 
 Made = Callable[..., Path]
@@ -206,8 +206,7 @@ def test_a_page_says_what_the_result_says(report: Made, result: Made) -> None:
     ],
 )
 def test_the_title_names_the_log_and_its_days(inputs: list[str], days: tuple[str, str], title: str) -> None:
-    section = DaysSection(days[0], days[1])
-    described = ReportManifest(command="fit", inputs=tuple(inputs), days=section)
+    described = ReportManifest(command="fit", inputs=tuple(inputs), days={"first": days[0], "last": days[1]})
 
     assert title_of(ReportedResult("name", described, "", None, ())) == title
 

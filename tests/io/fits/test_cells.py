@@ -12,7 +12,7 @@ from posbias.core.choices import CellForm
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.standard_errors.cluster import t_quantile
-from posbias.io.fits.saved_fit import StoredEstimate
+from posbias.io.fits.saved_fit import estimate_section
 from posbias.io.fits.verdicts import fit_headline, fit_reasons
 from posbias.io.results.conclusions import Reason
 
@@ -152,9 +152,9 @@ def test_a_reference_other_than_the_preferred_one_is_named() -> None:
 
 def test_the_manifest_has_the_form_and_both_tests() -> None:
     fit = different()
-    stored = StoredEstimate.of(fit)
+    stored = estimate_section(fit)
 
-    assert stored.cell_form == "free"
-    assert stored.product_against_free["rejected"]
-    assert stored.cells_differ["value"]["rejected"]
-    assert len(stored.cells_differ["value"]["found_by_four_of_five"]) == LAST
+    assert stored["cell_form"] == "free"
+    assert stored["product_against_free"]["rejected"]
+    assert stored["cells_differ"]["value"]["rejected"]
+    assert len(stored["cells_differ"]["value"]["found_by_four_of_five"]) == LAST
