@@ -23,15 +23,7 @@ from posbias.io.jobs.tables import DONE, Result
 from posbias.io.log.sources import named_paths
 from posbias.io.places.locations import Location, is_same
 from posbias.io.stores.metadata import describe_plan
-from posbias.io.stores.store import (
-    Statistics,
-    check_contents,
-    check_new_day,
-    checked,
-    find_statistics,
-    one_by_one,
-    open_store,
-)
+from posbias.io.stores.store import Statistics, check_new_day, checked, find_statistics, one_by_one, open_store
 
 _MOST_DAYS = 3
 _KIBIBYTE = 1024
@@ -48,7 +40,7 @@ def show_info(inputs: Sequence[str], *, as_json: bool) -> int:
     statistics = find_statistics(inputs)
     if not statistics:
         raise UsageError(f"--info: {inputs[0]} holds no statistics. Give directories written by `posbias collect`.")
-    with checked(statistics, check_contents, one_by_one):
+    with checked(statistics, one_by_one):
         pass
     described = [
         {

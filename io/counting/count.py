@@ -42,7 +42,7 @@ from posbias.io.log.times import Days, look_odd, with_times
 from posbias.io.places.temporary import KeptFrame, keep, temporary_files, whole_file
 from posbias.io.progress import Progress
 from posbias.io.stores.metadata import Decay, PageTotals, Segment, StatisticsMetadata, total_order
-from posbias.io.stores.store import Statistics, check_contents, checked, merge_metadata
+from posbias.io.stores.store import Statistics, checked, merge_metadata
 
 _OF_CELLS = ("cell", "impressions", "clicks")
 _COUNTS, _MEMBERS = ("start", *_OF_CELLS, "multiplicity"), ("keys", "member_signature", "member_query")
@@ -344,7 +344,7 @@ def read_statistics(
     Raises:
         StatisticsError: they do not go together, are damaged, or were replaced meanwhile.
     """
-    with checked(statistics, check_contents, engine.each):
+    with checked(statistics, engine.each):
         days = days_of_statistics(statistics)
         metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
         plan = metadata.plan if metadata.decay is None else replace(metadata.plan, weighted=True)

@@ -25,16 +25,7 @@ from posbias.io.counting.count import compress, have_distinct_days, have_distinc
 from posbias.io.engines.engine import Engine
 from posbias.io.progress import Progress
 from posbias.io.stores.metadata import Segment, StatisticsMetadata, same_totals
-from posbias.io.stores.store import (
-    Statistics,
-    check_bytes,
-    check_contents,
-    checked,
-    link_segment,
-    merge_metadata,
-    plan_differences,
-    write_segment,
-)
+from posbias.io.stores.store import Statistics, checked, link_segment, merge_metadata, plan_differences, write_segment
 
 _SMALL = 1 << 20
 """Rows of statistics that are added up in a moment, so that it need not be put off."""
@@ -66,9 +57,9 @@ def merge_statistics(
         StatisticsError: a part is damaged, or statistics were replaced meanwhile.
     """
     if metadata.decay is None:
-        with checked(statistics, check_bytes, engine.each):
+        with checked(statistics, engine.each, "bytes"):
             return _side_by_side(statistics, metadata, folder, engine, on_part)
-    with checked(statistics, check_contents, engine.each):
+    with checked(statistics, engine.each):
         return [write_segment(merged_parts(statistics, metadata, engine), folder, metadata, on_part)]
 
 
@@ -169,7 +160,7 @@ def count_sides(
     """
     with ExitStack() as checks:
         for _, statistics in sides:
-            checks.enter_context(checked(statistics, check_contents, engine.each))
+            checks.enter_context(checked(statistics, engine.each))
         merged = [_merged(statistics) for _, statistics in sides]
         (_, (first, *_)), *others = sides
         for _, (other, *_) in others:
@@ -195,7 +186,7 @@ def count_days(statistics: Sequence[Statistics], engine: Engine, progress: Progr
     Raises:
         StatisticsError: they know no days, do not count the same, are damaged, or were replaced meanwhile.
     """
-    with checked(statistics, check_contents, engine.each):
+    with checked(statistics, engine.each):
         plan = _merged(statistics).plan
         if not plan.period:
             raise StatisticsError(

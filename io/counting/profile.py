@@ -341,7 +341,7 @@ def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | No
     Raises:
         StatisticsError: they were replaced meanwhile.
     """
-    with checked(statistics, None, engine.each):  # merging has looked at the parts
+    with checked(statistics, engine.each, "nothing"):  # merging has looked at the parts
         by_day = all(entry.metadata.plan.period for entry in statistics)
         others = [entry for entry in statistics if entry is not store]
         judged = sorted({name for entry in others for name in _names(entry, by_day=by_day)})

@@ -39,7 +39,7 @@ from posbias.io.rankings import Rankings, check_positions, open_rankings
 from posbias.io.results.conclusions import CAUTION, NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
 from posbias.io.stores.metadata import PageTotals, total_pages
-from posbias.io.stores.store import check_contents, checked, merge_metadata, scan_part
+from posbias.io.stores.store import checked, merge_metadata, scan_part
 
 PREDICTIONS, BY_PART = "predictions", "predictions_by_part"
 _MOST_SHOWN = 12
@@ -249,7 +249,7 @@ def _opened(job: Job, given: PredictionOptions, engine: Engine, result: Result) 
         describe_reading(result, metadata.rows)
         days = sorted({date.fromisoformat(day) for entry in job.statistics for day in entry.days})
         _check_days(days, given)
-        with checked(job.statistics, check_contents, engine.each):
+        with checked(job.statistics, engine.each):
             pages = total_pages([segment for entry in job.statistics for segment in entry.segments])
             yield _Opened(metadata.plan, merged_parts(job.statistics, metadata, engine), rankings, days, pages)
         return

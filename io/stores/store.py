@@ -18,7 +18,7 @@ from datetime import date
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
 
 import polars as pl
 from msgspec import structs
@@ -207,9 +207,6 @@ def one_by_one(items: Iterable[Item], work: Callable[[Item], Output]) -> Iterato
     return map(work, items)
 
 
-Check: TypeAlias = Callable[[Sequence[Statistics], Each], None]
-
-
 def check_parts(folder: Path, segments: Sequence[Segment]) -> dict[Path, FileState]:
     """Check that the parts in the manifest are there, of the right size, and no others.
 
@@ -243,17 +240,10 @@ def check_parts(folder: Path, segments: Sequence[Segment]) -> dict[Path, FileSta
     return states
 
 
-def check_bytes(statistics: Sequence[Statistics], each: Each) -> None:
-    """Read every part: its bytes must be those that were written. That is all it takes to link it.
-
-    Raises:
-        StatisticsError: they are not.
-    """
-    check_contents(statistics, each, counts=False)
-
-
 def check_contents(statistics: Sequence[Statistics], each: Each, *, counts: bool = True) -> None:
     """Read every part: its bytes must be those that were written, and its counts what the manifest says.
+
+    That its bytes are right is all that it takes to link it.
 
     Args:
         statistics: whose parts they are.
@@ -368,20 +358,22 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
 
 
 @contextmanager
-def checked(statistics: Sequence[Statistics], check: Check | None, each: Each) -> Generator[None]:
+def checked(
+    statistics: Sequence[Statistics], each: Each, what: Literal["nothing", "bytes", "counts"] = "counts"
+) -> Generator[None]:
     """Check all parts before the block, which reads them, and after it that they are still the same files.
 
     Args:
         statistics: what is read.
-        check: what is checked of the parts, `check_bytes` or `check_contents`; None for nothing.
         each: an engine's.
+        what: is checked of the parts before the block, see `check_contents`.
 
     Raises:
         StatisticsError: a part is damaged, or statistics were replaced while they were read.
     """
     try:
-        if check is not None:
-            check(statistics, each)
+        if what != "nothing":
+            check_contents(statistics, each, counts=what == "counts")
         yield
     except Exception:
         for entry in statistics:

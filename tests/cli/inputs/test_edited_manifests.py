@@ -29,7 +29,7 @@ from posbias.io.jobs.comparing import open_fit
 from posbias.io.jobs.exploring import open_explored, whole_queries
 from posbias.io.reports.report import open_reported, page_about
 from posbias.io.results.manifest import checksum_of_content
-from posbias.io.stores.store import Statistics, check_contents, checked, find_statistics, one_by_one
+from posbias.io.stores.store import Statistics, checked, find_statistics, one_by_one
 from posbias.io.training.rankers import read_model
 
 Way = tuple[str | int, ...]
@@ -130,7 +130,7 @@ def statistics_at(folder: Path) -> Statistics | None:
     """What every command does with statistics before it uses a number of theirs; None where it refuses them."""
     try:
         (found,) = find_statistics([str(folder)])
-        with checked([found], check_contents, one_by_one):
+        with checked([found], one_by_one):
             return found
     except StatisticsError:
         return None

@@ -17,10 +17,10 @@ from polars.testing import assert_frame_equal
 from werkzeug.serving import make_server
 
 from posbias.core.errors import LogFormatError, MissingExtraError, PosbiasError, UsageError
-from posbias.io.counting import count as gathering
 from posbias.io.log.scan import scan_sources
 from posbias.io.log.sources import find_sources
 from posbias.io.places.object_stores import forget_stores
+from posbias.io.stores import store as statistics_store
 from posbias.io.stores.store import Each, Statistics, check_contents, find_statistics
 
 WRITERS: dict[str, Callable[[pl.DataFrame, io.BytesIO], Any]] = {
@@ -312,11 +312,11 @@ def test_statistics_that_are_replaced_in_the_store_while_they_are_read_are_an_er
     bucket: Bucket, statistics: str, more: Path, tmp_path: Path, run_in_process: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    def check_and_replace(statistics: Sequence[Statistics], each: Each) -> None:
-        check_contents(statistics, each)
+    def check_and_replace(statistics: Sequence[Statistics], each: Each, *, counts: bool) -> None:
+        check_contents(statistics, each, counts=counts)
         bucket.put_tree(more, "statistics")
 
-    monkeypatch.setattr(gathering, "check_contents", check_and_replace)
+    monkeypatch.setattr(statistics_store, "check_contents", check_and_replace)
     done = run_in_process("fit", statistics, "-o", "out")
     assert_one_line(done, statistics, "was replaced while it was read. Run the command again.")
     assert not (tmp_path / "out").exists()

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -232,17 +232,17 @@ def test_what_a_user_keeps_beside_the_parts_is_left_alone(there: Path, run_in_pr
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that has something happen before or after the parts are checked."""
-    real = statistics_store._inspected  # type: ignore[reportPrivateUsage] - what every check does
+    real = statistics_store.check_contents  # what every check does
 
     def happens(work: Callable[[], None], *, before: bool) -> None:
-        def inspected(*arguments: Any) -> Iterator[Any]:  # noqa: ANN401
+        def check(*arguments: Any, counts: bool) -> None:  # noqa: ANN401
             if before:
                 work()
-            yield from real(*arguments)
+            real(*arguments, counts=counts)
             if not before:
                 work()
 
-        monkeypatch.setattr(statistics_store, "_inspected", inspected)
+        monkeypatch.setattr(statistics_store, "check_contents", check)
 
     return happens
 
