@@ -67,6 +67,11 @@ class PlottedCurves:
         return self.cells.filter(pl.col(PREVIOUS_CLICK).is_null() | (pl.col(PREVIOUS_CLICK) == 0))
 
     @property
+    def first(self) -> pl.DataFrame:
+        """Of `lines`, those of the first context."""
+        return self.lines.filter(pl.col(CONTEXT) == self.contexts[0])
+
+    @property
     def omissions(self) -> list[str]:
         """Sentences on what is not drawn."""
         sentences: list[str] = []

@@ -113,26 +113,28 @@ def code(text: str) -> Html:
     return Html(f"<pre><code>{in_html(text, keep=chr(10))}</code></pre>")
 
 
-def key_figure(value: str, label: str, note: str = "") -> Html:
-    """An entry of a list: a number that a reader should take away, what it is, and what it rests on."""
-    small = f"<small>{in_html(note)}</small>" if note else ""
-    return Html(f"<li><strong>{in_html(value)}</strong><span>{in_html(label)}</span>{small}</li>")
+def key_figures(figures: Sequence[tuple[str, ...]]) -> Html:
+    """A list of numbers that a reader should take away, each with what it is, and perhaps what it rests on."""
+    entries = (
+        f"<li><strong>{in_html(value)}</strong><span>{in_html(label)}</span>"
+        f"{''.join(f'<small>{in_html(text)}</small>' for text in note if text)}</li>"
+        for value, label, *note in figures
+    )
+    return Html(f'<ul class="figures">{"".join(entries)}</ul>')
 
 
 _MARKS = {"good": ("+", "for"), "note": ("i", "note"), "caution": ("!", "with care"), "stop": ("-", "against")}
 
 
-def reason_entry(reason: Reason) -> Html:
-    """An entry of a list: a reason behind its mark."""
-    mark, meaning = _MARKS[reason.severity]
-    more = f"<details><summary>details</summary>{in_html(reason.details)}</details>" if reason.details else ""
-    words = f"<div>{in_html(reason.sentence)}{more}</div>"
-    return Html(f'<li class="{reason.severity}"><b title="{meaning}">{mark}</b>{words}</li>')
-
-
-def list_of(kind: Literal["figures", "reasons"], entries: Sequence[Html]) -> Html:
-    """A list of key figures, or of reasons."""
-    return Html(f'<ul class="{kind}">{"".join(entries)}</ul>')
+def reasons_of(reasons: Sequence[Reason]) -> Html:
+    """A list of reasons, each behind its mark."""
+    entries: list[str] = []
+    for reason in reasons:
+        mark, meaning = _MARKS[reason.severity]
+        more = f"<details><summary>details</summary>{in_html(reason.details)}</details>" if reason.details else ""
+        words = f"<div>{in_html(reason.sentence)}{more}</div>"
+        entries.append(f'<li class="{reason.severity}"><b title="{meaning}">{mark}</b>{words}</li>')
+    return Html(f'<ul class="reasons">{"".join(entries)}</ul>')
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> Html:

@@ -234,27 +234,15 @@ class ReportManifest(ResultManifest, msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class ReportedFit:
-    """A fit and its cells as they are drawn."""
-
-    fit: StoredFit
-    curves: PlottedCurves
-
-    @property
-    def lines(self) -> pl.DataFrame:
-        """The curve, of several contexts that of the most frequent one."""
-        return self.curves.lines.filter(pl.col(CONTEXT) == self.curves.contexts[0])
-
-
-@dataclass(frozen=True)
 class ReportedResult:
     """A result that is reported on."""
 
     name: str  # what it is called on the page
     described: ReportManifest
     manifest: str
-    fit: ReportedFit | None  # None of a result without propensities
+    fit: StoredFit | None  # None of a result without propensities
     values: tuple[Interval, ...]  # DCG of each ranking, of an evaluation of rankings
+    curves: PlottedCurves | None = None  # of a fit
 
 
 @contextmanager
@@ -279,14 +267,14 @@ def open_reported(places: Sequence[Location]) -> Generator[list[ReportedResult]]
         results: list[ReportedResult] = []
         for place, name in zip(opened, names, strict=True):
             stored = stack.enter_context(open_stored(place, _FILES))
-            folder, described, fit = stored.folder, stored.typed(ReportManifest), None
+            folder, described, fit, curves = stored.folder, stored.typed(ReportManifest), None, None
             if described.estimate is not UNSET:
-                read = fit_in(stored, str(folder))
+                fit = fit_in(stored, str(folder))
                 where = str(folder / f"{PROPENSITIES}.parquet")
-                fit = ReportedFit(read, plotted_curves(read.table, read.plan.context, read.plan.cell, where=where))
+                curves = plotted_curves(fit.table, fit.plan.context, fit.plan.cell, where=where)
             values = _values_of_rankings(folder / _METRICS) if _METRICS in stored.files else ()
             text = json_text(stored.content)
-            results.append(ReportedResult(masked(escaped(name)), described, text, fit, values))
+            results.append(ReportedResult(masked(escaped(name)), described, text, fit, values, curves))
         yield results
 
 
@@ -435,9 +423,9 @@ def _sections(result: ReportedResult) -> list[Section]:
     described = result.described
     figures, drawn = _highlights(result)
     verdict = [page.banner(described.verdict, described.conclusion)] if described.verdict else []
-    verdict += [page.list_of("figures", [page.key_figure(*figure) for figure in figures])] if figures else []
+    verdict += [page.key_figures(figures)] if figures else []
     weighed = sorted(described.reasons, key=lambda reason: _ORDER.index(reason.severity))
-    reasons = [page.list_of("reasons", [page.reason_entry(reason) for reason in weighed])] if weighed else []
+    reasons = [page.reasons_of(weighed)] if weighed else []
     changed: list[Section] = []  # queries that rankings change most, each with its documents now and then
     for row in described.predictions[:_MOST_RANKINGS]:
         folds: list[Html] = []
@@ -469,7 +457,7 @@ def _details(result: ReportedResult, *, numbers_are_open: bool) -> list[Html]:
             numbers.append(page.table([column.name for column in entry.columns], rows))
             numbers += [page.paragraph(entry.more)] if entry.more else []
     folds = [page.fold("The numbers", numbers, is_open=numbers_are_open, paper="open")] if numbers else []
-    folds += [] if result.fit is None else _documents(result.fit)
+    folds += [] if result.fit is None else _documents(result.fit.documents)
     facts: dict[str, object] = {"made by": f"posbias {described.command}", "from": ", ".join(described.inputs)}
     if described.counted is not UNSET:
         facts["click model"] = described.counted.model
@@ -494,13 +482,12 @@ def _details(result: ReportedResult, *, numbers_are_open: bool) -> list[Html]:
 _NAMED_DOCUMENTS = 10
 
 
-def _documents(fit: ReportedFit) -> list[Html]:
+def _documents(path: Path) -> list[Html]:
     """Documents that their click rates sell short.
 
     Raises:
         LogFormatError: the table of attractiveness is damaged.
     """
-    path = fit.fit.documents
     if not path.is_file():
         return []
     with reading_parquet(path):
@@ -549,13 +536,13 @@ def _highlights(result: ReportedResult) -> _Highlights:
 
 
 def _of_fit(result: ReportedResult) -> _Highlights | None:
-    if result.fit is None:
+    fit, curves = result.fit, result.curves
+    if fit is None or curves is None:
         return None
-    curves = result.fit.curves
-    cell = named_cell(result.fit)
+    cell = named_cell(curves)
     contexts, across = escaped(curves.by), escaped(curves.across)
     reference = None if cell is None else f"{across} {cell['reference']}"
-    if reference and result.fit.fit.plan.cell:
+    if reference and fit.plan.cell:
         parts = [reference, f"{contexts} {curves.contexts[0]}"]
         reference = ", ".join(parts if across == POSITION else parts[::-1])
     if curves.grid:
@@ -577,7 +564,7 @@ def _of_fit(result: ReportedResult) -> _Highlights | None:
         note = f"{linking:,.0f} of {clicks:,.0f}: clicks on what was shown at {across} {position} and elsewhere"
         figures.append((f"{linking / clicks:.0%}", "of the clicks are evidence for that", note))
     else:
-        known = result.fit.fit.estimate.click_share_identified
+        known = fit.estimate.click_share_identified
         figures.append((f"{known:.0%}", "of the clicks are where attention is known"))
     rate = cell[RELATIVE_RATE]
     if rate is not None:
@@ -587,9 +574,9 @@ def _of_fit(result: ReportedResult) -> _Highlights | None:
     return figures, drawn
 
 
-def named_cell(fit: ReportedFit) -> dict[str, Any] | None:
+def named_cell(curves: PlottedCurves) -> dict[str, Any] | None:
     """The cell that stands for a fit, with its `reference`: position 5, or the nearest before it that is known."""
-    lines = fit.lines.filter(pl.col(PROPENSITY).is_not_null()).sort(POSITION)
+    lines = curves.first.filter(pl.col(PROPENSITY).is_not_null()).sort(POSITION)
     references = lines.filter(pl.col(PROPENSITY) == 1)[POSITION]
     if not len(references):
         return None
@@ -808,7 +795,7 @@ def _row(result: ReportedResult) -> dict[str, str]:
     """A result in the table of all."""
     described = result.described
     row = {"result": result.name} | ({"verdict": described.verdict} if described.verdict else {})
-    cell = None if result.fit is None else named_cell(result.fit)
+    cell = None if result.curves is None else named_cell(result.curves)
     if cell is not None:
         interval = "" if cell[LOW] is None else f" ({cell[LOW]:.0%} to {cell[HIGH]:.0%})"
         row[f"attention of position {cell[POSITION]}"] = f"{cell[PROPENSITY]:.0%}{interval}"
@@ -820,18 +807,18 @@ def _row(result: ReportedResult) -> dict[str, str]:
 
 def _pictures(results: Sequence[ReportedResult]) -> list[Figure]:
     """The charts that several results share: their curves, and propensities of some positions over results."""
-    fits = {result.name: result.fit for result in results if result.fit is not None}
+    fits = {result.name: result.curves for result in results if result.curves is not None}
     if len(fits) <= 1:
         return []
     last = dict(list(fits.items())[-MOST_IN_FULL:])
     notes = [f"Of {len(fits):,} results, the last {len(last)} are drawn."] if len(fits) > len(last) else []
-    contexts = [f"{name}: {fit.curves.contexts[0]}" for name, fit in last.items() if fit.fit.plan.curve]
+    contexts = [f"{name}: {of.contexts[0]}" for name, of in last.items() if of.by]
     notes += [f"Of each, the most frequent context: {'; '.join(contexts)}."] if contexts else []
-    lines = pl.concat([fit.lines.with_columns(line=pl.lit(name)) for name, fit in last.items()], how="diagonal")
+    lines = pl.concat([of.first.with_columns(line=pl.lit(name)) for name, of in last.items()], how="diagonal")
     drawn = [charts.curves_of_results(lines, " ".join(notes))]
     last = dict(list(fits.items())[-_MOST_RESULTS:])
     rows = pl.concat(
-        fit.lines.select(pl.lit(name).alias("result"), POSITION, PROPENSITY, LOW, HIGH) for name, fit in last.items()
+        of.first.select(pl.lit(name).alias("result"), POSITION, PROPENSITY, LOW, HIGH) for name, of in last.items()
     )
     rows = rows.filter(pl.col(POSITION).is_in(_AT_POSITIONS) & pl.col(PROPENSITY).is_not_null())
     if len(fits) >= _FEWEST_FOR_A_COURSE and rows.height:

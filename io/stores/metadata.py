@@ -86,21 +86,18 @@ class StatisticsMetadata:
         return {"schema": SCHEMA, "posbias": json.dumps(described, sort_keys=True)}
 
 
+_ALWAYS = ("position_bins", "context", "strata")
+
+
 def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
-    """A plan as plain values, for metadata and manifests."""
-    return {
-        "model": plan.model.name,
-        "max_position": plan.max_position,
-        "position_bins": list(plan.position_bins),
-        "context": list(plan.context),
-        "period": plan.period,
-        "strata": list(plan.strata),
-        **({"cell": list(plan.cell)} if plan.cell else {}),
-        **({"clusters": list(plan.clusters)} if plan.clusters else {}),
-        **({"arms": list(plan.arms)} if plan.arms else {}),
-        "randomized": [str(rows) for rows in plan.randomized],
-        "weighted": plan.weighted,
-    }
+    """A plan as plain values, for metadata and manifests; without columns for cells, clusters and arms if it has none.
+
+    `Counted` reads them.
+    """
+    columns = {name: list[str | int](getattr(plan, name)) for name in (*_ALWAYS, "cell", "clusters", "arms")}
+    kept = {name: of for name, of in columns.items() if of or name in _ALWAYS}
+    others = {name: getattr(plan, name) for name in ("max_position", "period", "weighted")}
+    return {"model": plan.model.name, **others, **kept, "randomized": [str(rows) for rows in plan.randomized]}
 
 
 Amount = Count | Annotated[float, Meta(ge=0)]
@@ -138,19 +135,9 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def plan(self) -> StatisticsPlan:
         """The counts as a plan."""
-        return StatisticsPlan(
-            model=get_model(self.model),
-            max_position=self.max_position,
-            position_bins=self.position_bins,
-            cell=self.cell,
-            context=self.context,
-            period=("day" if self.period else None) if isinstance(self.period, bool) else self.period,
-            strata=self.strata,
-            clusters=self.clusters,
-            arms=self.arms,
-            randomized=self._randomized(),
-            weighted=self.weighted,
-        )
+        period = ("day" if self.period else None) if isinstance(self.period, bool) else self.period
+        own: dict[str, Any] = {"model": get_model(self.model), "period": period, "randomized": self._randomized()}
+        return StatisticsPlan(**(structs.asdict(self) | own))
 
     def _randomized(self) -> tuple[RandomizedRows, ...]:
         try:

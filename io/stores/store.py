@@ -44,7 +44,7 @@ from posbias.io.places.locations import (
 )
 from posbias.io.places.object_stores import is_current, list_objects, on_disk, read_object, storage_options
 from posbias.io.places.temporary import remove_unfinished, whole_files
-from posbias.io.results.manifest import FILE_NAME, LARGEST, open_manifest
+from posbias.io.results.manifest import FILE_NAME, LARGEST, digest_of, open_manifest
 from posbias.io.stores.metadata import (
     OLDEST,
     SCHEMA,
@@ -158,8 +158,7 @@ def _write_part(
         frame.write_parquet(unfinished / path.name, metadata=metadata.to_parquet(), **_STORAGE)
     days = frame[PERIOD].cast(pl.Date).unique().cast(pl.String).to_list() if metadata.plan.period else []
     totals = frame.select(pl.len().alias("rows"), pl.col(IMPRESSIONS, CLICKS).sum()).row(0, named=True)
-    with open_plain(path) as file:
-        return Part(str(path), state_of(file).bytes, checksum(chunks_of(file))), days, totals
+    return Part(str(path), state_of(path).bytes, digest_of(path)), days, totals
 
 
 def link_segment(segment: Segment, folder: Path, first: int) -> Segment:
@@ -277,9 +276,7 @@ def _inspect(item: _Typed, *, counts: bool) -> Amounts | str:
     """The totals of the rows of a part, if its counts are read; or what is wrong with it, on any machine."""
     part, types = item
     try:
-        with open_plain(part.path) as file:
-            digest = checksum(chunks_of(file))
-        if digest != part.checksum:
+        if digest_of(part.path) != part.checksum:
             return "is damaged: its bytes are not those that were written."
         rows = scan_part(part)
         if {name: str(of_type) for name, of_type in rows.collect_schema().items()} != types:
