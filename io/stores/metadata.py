@@ -86,18 +86,21 @@ class StatisticsMetadata:
         return {"schema": SCHEMA, "posbias": json.dumps(described, sort_keys=True)}
 
 
-_ALWAYS = ("position_bins", "context", "strata")
-
-
 def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
-    """A plan as plain values, for metadata and manifests; without columns for cells, clusters and arms if it has none.
-
-    `Counted` reads them.
-    """
-    columns = {name: list[str | int](getattr(plan, name)) for name in (*_ALWAYS, "cell", "clusters", "arms")}
-    kept = {name: of for name, of in columns.items() if of or name in _ALWAYS}
-    others = {name: getattr(plan, name) for name in ("max_position", "period", "weighted")}
-    return {"model": plan.model.name, **others, **kept, "randomized": [str(rows) for rows in plan.randomized]}
+    """A plan as plain values, for metadata and manifests."""
+    return {
+        "model": plan.model.name,
+        "max_position": plan.max_position,
+        "position_bins": list(plan.position_bins),
+        "context": list(plan.context),
+        "period": plan.period,
+        "strata": list(plan.strata),
+        **({"cell": list(plan.cell)} if plan.cell else {}),
+        **({"clusters": list(plan.clusters)} if plan.clusters else {}),
+        **({"arms": list(plan.arms)} if plan.arms else {}),
+        "randomized": [str(rows) for rows in plan.randomized],
+        "weighted": plan.weighted,
+    }
 
 
 Amount = Count | Annotated[float, Meta(ge=0)]
