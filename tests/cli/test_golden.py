@@ -45,7 +45,6 @@ converged: it moves by 1e-10 at most where every result of NumPy moves in its la
 Figures = dict[str, Any]
 
 NETWORKS = ("logistic", "dla", "pal-sum")
-FACTORS = ("factors", "mf", "propensity-mf")
 EVALUATE = "evaluate {pbm} --propensities {run_pbm}"
 WEIGHT = "weight {pbm} --propensities {run_pbm}"
 TRAIN = "train {pbm} --propensities {run_pbm} --features features.parquet"
@@ -76,7 +75,7 @@ RUNS = {
     "cut": "fit {pbm} --max-position 4",
     "daily": "fit {learning} --timestamp timestamp --period day",
     "features": "fit {segments} --method features --feature segment",
-    "priors": "fit {pbm} --method joint --attractiveness-prior .3:5 --examination-prior .5:4",
+    "priors": "fit {sparse} --method joint --attractiveness-prior .3:5 --examination-prior .5:4",
     "in buckets by ubm": "run {ubm} --model ubm --memory 256MiB --layout session",
     "csv": "run {csv} --csv --context device",
     "text": "fit {text} --separator ; --decimal , --true yes --false no --position rank",
@@ -126,8 +125,9 @@ RUNS = {
     **{f"learner {name}": f"train {{pbm}} --features numbers.parquet --learner {name}" for name in NETWORKS},
     **{
         f"learner {name}": f"train {{pbm}} --learner {name}" + (" --propensities {run_pbm}" if name != "mf" else "")
-        for name in FACTORS
+        for name in ("mf", "propensity-mf")
     },
+    "learner factors": "train {pbm} --learner factors --propensities {run_pbm} --learner-options regularization=10",
     "exported": "export {learner_pbm} --engine opensearch --categories codes",
     "scored": "score features.parquet --model {learner_pbm}",
     "evaluated": f"{EVALUATE} --scores a=scores.parquet --scores b=other.parquet --bound .95",
@@ -157,9 +157,11 @@ SLOW = {
     *(f"check-{name}" for name in ("steep", "flat", "ubm", "dbn", "segments", "readiness", "swaps", "fixed")),
     *("of-click-model-dcm", "of-click-model-ccm", "models-by-judgments", "in-buckets-by-ubm"),
     *("zozo", "monotone", "daily", "by-pair", "all-pairs", "each-value-of-a-segment", "explored", "explored-by-device"),
+    *("alone", "arms", "clustered", "drawn", "explored-contexts", "learner-mf", "learner-propensity-mf"),
 }
 """Commands of which others of their kind, or on another log, are among the fast ones, which read no result of these."""
 
+_SESSIONS = re.compile(r"--sessions \d+")
 _NUMBER = re.compile(r"-?[\d.,]*\d(e[+-]?\d+)?%?")
 _LINES = re.compile(r"[─━│┃┏┓┗┛┡┩╇┳┻┴┬├┤┼╭╮╰╯]+")
 _CHANGING = re.compile(
@@ -186,7 +188,8 @@ class Made:
         self.commands = {name.replace(" ", "-").replace("'", ""): command for name, command in commands.items()}
         with chdir(self.folder):
             for name, options in golden.SIMULATED.items():
-                golden.run(name, f"simulate {options} -o {name}")
+                positions = "" if "--positions" in options else " --positions 5"
+                golden.run(name, f"simulate {_SESSIONS.sub('--sessions 1000', options)}{positions} -o {name}")
                 self.places[name] = f"{name}/log.parquet"
             self.places |= {"samples": str(self.samples)} | _written()
 

@@ -55,10 +55,10 @@ def _dangers_of(node: ast.AST) -> Iterator[str]:
             yield from (f"{module}.{name.name}" for name in names if name.name in METHODS)
         case ast.Name(id=name) if name in BUILTINS:
             yield name
-        case ast.Attribute(value=value, attr=name):
+        case ast.Attribute(value=value, attr=name) if name in METHODS or name == "compile" or "load" in name.lower():
             owner = ast.unparse(value)
             is_compile = name == "compile" and owner not in HARMLESS_COMPILE
-            if name in METHODS or is_compile or (_root(owner) in MODULES and "load" in name.lower()):
+            if name in METHODS or is_compile or _root(owner) in MODULES:
                 yield f"{owner}.{name}"
         case ast.Call(func=function, args=arguments, keywords=keywords):
             yield from _imported_by_name(function, arguments)
@@ -73,7 +73,8 @@ def _dangers_of(node: ast.AST) -> Iterator[str]:
 
 def _imported_by_name(function: ast.expr, arguments: list[ast.expr]) -> Iterator[str]:
     """A module that is imported by a text: it must stand there, and be none of those."""
-    if not ast.unparse(function).endswith("import_module"):
+    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+    if not name.endswith("import_module"):
         return
     named = arguments[0].value if arguments and isinstance(arguments[0], ast.Constant) else None
     if not isinstance(named, str) or _root(named) in MODULES:
