@@ -1,9 +1,12 @@
 """Interleaved logs by team draft (Radlinski, Kurup & Joachims 2008), of rankers that differ, or do not."""
 
+from functools import cache
+
 import numpy as np
 import polars as pl
 
 
+@cache
 def drafted(
     seed: int,
     pages: int = 400,

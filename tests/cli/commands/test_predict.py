@@ -55,7 +55,6 @@ def place(drawn: Path, run_in_process: Run) -> Path:
         words = ("collect", "log.parquet", "--timestamp", "timestamp", "-o")
         run_in_process(*words, "store", cwd=drawn, code=DONE)
         run_in_process(*words, "by_click", "--model", "ubm", cwd=drawn, code=DONE)
-        run_in_process("fit", "log.parquet", "--model", "ubm", "--no-compare", "-o", "browsing", cwd=drawn, code=DONE)
     return drawn
 
 
@@ -258,6 +257,7 @@ def test_what_cannot_be_predicted_is_refused(
 def test_the_user_browsing_model_stands_beside_the_position_based_model(
     run_in_process: Run, predict: Predict, place: Path, tmp_path: Path
 ) -> None:
+    run_in_process("fit", "log.parquet", "--model", "ubm", "--no-compare", "-o", "browsing", cwd=place, code=DONE)
     done = predict("--scores", "good.parquet", "--details")
     row = pl.read_parquet(tmp_path / "out" / "predictions.parquet").row(0, named=True)
     assert row["ci_low"] < row["ubm_difference"] < row["ci_high"]

@@ -15,10 +15,10 @@ from posbias.cli.main import app
 from posbias.io.results.manifest import checksum_of_content
 
 MADE = {
-    "sim": "simulate --sessions 1500 --queries 30 --docs-per-query 6 --positions 5 --days 2 --device 1 --device 2",
+    "sim": "simulate --sessions 500 --queries 20 --docs-per-query 6 --positions 5 --days 2 --device 1 --device 2",
     "browsed": "simulate --sessions 300 --queries 10 --model dbn",
-    "fit": "fit sim/log.parquet",
-    "by-device": "run sim/log.parquet --context device --validation 0.2",
+    "fit": "fit sim/log.parquet --no-compare",
+    "by-device": "run sim/log.parquet --context device --validation 0.2 --no-compare",
     "ubm": "fit browsed/log.parquet --model ubm --no-compare",
     "counts": "collect sim/log.parquet --timestamp timestamp",
     "weighted": "weight sim/log.parquet --propensities fit",

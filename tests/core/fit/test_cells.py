@@ -1,6 +1,7 @@
 """Cells of several columns: what they are equal to, which cell is the reference, which form is chosen."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import polars as pl
@@ -27,6 +28,12 @@ def fitted(
     return fit_statistics(statistics_of(log, plan, parts), "conditional", options, compare=False)
 
 
+@cache
+def of_log(cell_form: CellForm) -> Fit:
+    """The fit of `LOG`, made once for each form."""
+    return fitted(LOG, cell_form=cell_form)
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.slow_after(1)
 def test_a_column_of_one_value_changes_no_bit(parts: int) -> None:
@@ -40,7 +47,7 @@ def test_a_column_of_one_value_changes_no_bit(parts: int) -> None:
 
 def test_cells_are_those_that_a_single_number_codes() -> None:
     coded = LOG.with_columns(position=(2 * pl.col("position") - pl.col("value").cast(pl.Int32)).cast(pl.Int32))
-    by_number, by_columns = fitted(coded, PBM), fitted(LOG)
+    by_number, by_columns = fitted(coded, PBM), of_log("free")
     numbered = by_columns.propensities.with_columns(code=2 * pl.col("position") - pl.col("value").cast(pl.Int32))
     numbered = numbered.sort("code")
     reference = by_number.propensities["propensity"][int(np.flatnonzero(numbered["propensity"] == 1)[0])]
@@ -102,13 +109,13 @@ def test_the_form_is_chosen_by_its_test() -> None:
     assert (product.cell_form, free.cell_form) == ("product", "free")
     assert product.form is not None
     assert product.estimate.propensity.tolist() == product.form.theta.tolist()
-    assert fitted(LOG, cell_form="product").cell_form == "product"
+    assert of_log("product").cell_form == "product"
     assert fitted(alike, cell_form="free").cell_form == "free"
 
 
 def test_errors_of_products_go_together_as_their_effects_do() -> None:
     """What two positions differ by under one value they differ by under the other one: that has no error of its own."""
-    product, free = (fitted(LOG, cell_form=form) for form in ("product", "free"))
+    product, free = of_log("product"), of_log("free")
     contrast = np.zeros(16)
     contrast[[0, 9]], contrast[[1, 8]] = 1, -1  # positions 1 and 2 under both values
     of_product, of_free = (
@@ -167,7 +174,7 @@ def test_a_column_is_a_cell_or_a_context_of_the_position_based_model() -> None:
 
 
 def test_a_value_is_compared_with_the_references_at_the_same_position() -> None:
-    found = fitted(LOG)
+    found = of_log("free")
     (column,), behind = found.cell_columns, found.free.conditional
     assert behind is not None
     cells, covariance = found.statistics.cells, covariance_of_cells(behind.fit, behind.errors)
@@ -181,7 +188,7 @@ def test_a_value_is_compared_with_the_references_at_the_same_position() -> None:
 
 
 def test_one_contrast_says_all_of_a_value_of_the_product() -> None:
-    found = fitted(LOG, cell_form="product")
+    found = of_log("product")
     (column,) = found.cell_columns
     (cell,) = column.cells
     theta = found.estimate.propensity.reshape(2, -1)

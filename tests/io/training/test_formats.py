@@ -21,7 +21,6 @@ from posbias.core.training.layout import get_layout, layout_names
 from posbias.io.training import check_format, format_names, get_format
 
 catboost: Any = import_module("catboost")  # without types
-skops: Any = import_module("skops.io")  # likewise
 LAYOUTS_OF = {
     form: [layout for layout in layout_names() if get_format(form).carries(get_layout(layout))]
     for form in format_names()
@@ -120,7 +119,9 @@ def scores_of(form: str, saved: Path, trained: Any) -> tuple[Any, Any]:  # noqa:
         again = lgb.Booster(model_file=str(saved))
         unchecked = {"predict_disable_shape_check": True}
         return again.predict(rows, **unchecked), trained.predict(rows, **unchecked)
-    again = skops.load(saved, trusted=["sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor"])
+    again = import_module("skops.io").load(
+        saved, trusted=["sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor"]
+    )
     return again.predict_proba(rows), trained.predict_proba(rows)
 
 
