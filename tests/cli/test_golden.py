@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import chdir
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ import golden
 import numpy as np
 import polars as pl
 import pytest
+from drafts import drafted
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
@@ -101,6 +103,10 @@ RUNS = {
         for layout, form in (("clicked-group", "xgboost"), ("session", "lightgbm"), ("pairs", "catboost"))
     },
     "for ranklib": f"{WEIGHT} --layout judgments --format ranklib --features numbers.parquet",
+    **{
+        f"without a click in {layout}": f"weight {{never}} --propensities {{run_pbm}} --layout {layout}"
+        for layout in ("pointwise", "session", "judgments")
+    },
     "with features": f"{WEIGHT} --features features.parquet --format lightgbm --validation .2",
     "replicates": "weight {pbm} --propensities {run_pbm} --layout-options replicates=3",
     "expected labels": "weight {pbm} --propensities {run_pbm} --layout-options negatives=posterior",
@@ -218,23 +224,31 @@ def _written() -> dict[str, str]:
     log.drop("click").write_parquet("unclicked.parquet")
     log.filter(pl.col("click") == 1).select("session", "doc").write_parquet("clicks.parquet")
     row = pl.int_range(pl.len())
+    log.with_columns(pl.col("position") - 1).write_parquet("raised.parquet")
+    log.with_columns(click=0).write_parquet("never.parquet")
+    log.filter(pl.col("position") == 1).write_parquet("tops.parquet")
+    odd = {"money": pl.col("rank_a") + 0.5, "kind": pl.col("doc"), "born": pl.date(1990, 1, 1)}
+    drafted(1, 100, queries=20).with_columns(**odd).write_parquet("draft.parquet")
     log.with_columns(click=pl.when(row % 97 == 5).then(7).otherwise("click")).write_parquet("faulty.parquet")
     log.with_columns(doc=pl.when(row % 50 == 1).then(pl.col("doc").shift()).otherwise("doc")).write_parquet(
         "twice.parquet"
     )
     drawn = pl.when(pl.col("session") % 10 == 0).then(pl.lit("random")).otherwise(pl.lit("usual"))
     devices.with_columns(device=pl.format("phone {}", "device"), policy=drawn).write_parquet("marked.parquet")
-    Path("t.csv").write_text("position,alpha,beta\n1,.5,.1\n2,.3,.1\n3,.3,.1\n4,.3,.1\n5,.3,.1\n", encoding="utf-8")
-    Path("short.csv").write_text("position,alpha,beta\n1,.5,.1\n", encoding="utf-8")
-    Path("nameless.csv").write_text("f1,f2\n1,1\n", encoding="utf-8")
-    Path("letters.csv").write_text("query,doc,f1,f2\n1,1,long,1\n", encoding="utf-8")
-    Path("empty.csv").write_text("query,doc,f1,f2\n", encoding="utf-8")
     pairs = log.select("query", "doc").unique().sort("query", "doc")
     number, hashed = pl.col("doc") + 31 * pl.col("query"), (pl.col("doc") * 7919 + pl.col("query") * 104729) % 1009
     features = pairs.select("query", "doc", f1=number % 7, f2=(hashed / 1009), f3=pl.format("c{}", number % 3))
     features.write_parquet("features.parquet")
     features.drop("f3").write_parquet("numbers.parquet")
-    pairs.select("query", "doc", score=hashed / 1009).write_parquet("scores.parquet")
+    scores = pairs.select("query", "doc", score=hashed / 1009)
+    scores.write_parquet("scores.parquet")
+    scores.with_columns(pl.col("doc") + 1000).write_parquet("others.parquet")
+    scores.with_columns(pl.col("query") + 1000).write_parquet("elsewhere.parquet")
+    pl.concat([scores, scores.head(1)]).write_parquet("doubled.parquet")
+    scores.with_columns(score=pl.when(row != 1).then("score")).write_csv("nan.csv")
+    unnamed = (pl.when(row != at).then(name).alias(name) for name, at in (("query", 5), ("doc", 2)))
+    scores.with_columns(*unnamed, relevance=1).write_csv("unnamed.csv")
+    scores.select("query", "doc", seen=pl.date(2026, 1, 1)).write_parquet("days.parquet")
     pairs.select("query", "doc", score=number % 13 / 13).write_parquet("other.parquet")
     pairs.select("query", "doc", relevance=number % 5).write_csv("judged.csv")
     pl.DataFrame({"position": range(1, 11), "propensity": [1 / k for k in range(1, 11)]}).write_csv("own.csv")
@@ -242,8 +256,11 @@ def _written() -> dict[str, str]:
     grades.with_columns(
         label=pl.col("doc") % 4, length=(pl.col("doc") * 7) % 11, age=(pl.col("doc") * 5) % 13
     ).write_csv("labels.csv")
+    for name, text in tomllib.loads(GIVEN.with_name("refused.toml").read_text(encoding="utf-8")).items():
+        Path(name).write_text(text, encoding="latin-1")
     names = {"csv": "devices.csv", "text": "text.csv", "nested": "nested.csv"}
-    return names | {name: f"{name}.parquet" for name in ("unclicked", "clicks", "faulty", "twice", "marked")}
+    logs = ("unclicked", "clicks", "faulty", "twice", "marked", "raised", "never", "tops", "draft")
+    return names | {name: f"{name}.parquet" for name in logs}
 
 
 def _figures(name: str) -> Figures:
@@ -358,7 +375,7 @@ def test_a_command_gives_what_it_gave(made: Made, name: str) -> None:
 REFUSED = dict(line.split(" -> ") for line in GIVEN.with_name("refused.txt").read_text(encoding="utf-8").splitlines())
 
 
-@pytest.mark.slow_after(57)
+@pytest.mark.slow_after(140)
 @pytest.mark.parametrize("command", REFUSED)
 def test_what_cannot_be_done_is_refused_and_nothing_is_written(
     folder: Path, made: Made, monkeypatch: pytest.MonkeyPatch, command: str

@@ -37,7 +37,6 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     good.write_parquet(folder / "good.parquet")
     truth.select("query", "doc", score=-pl.col("attractiveness") + 0.05 * noise).write_csv(folder / "bad.csv")
     good.filter(pl.col("doc") < 9).write_parquet(folder / "some.parquet")
-    truth.with_columns(doc=pl.col("doc") + 1000, score=0.0).write_parquet(folder / "others.parquet")
     run = good.select(
         pl.format(
             "{} Q0 {} 0 {} {}",
@@ -239,41 +238,6 @@ def test_a_log_in_many_buckets_says_the_same(run_in_process: Run, place: Path, t
         found.append(pl.read_parquet(tmp_path / name / "metrics.parquet").drop_nulls("value"))
     assert np.allclose(found[0]["value"], found[1]["value"], rtol=1e-9)
     assert np.allclose(found[0]["std_error"], found[1]["std_error"], rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--scores", "others.parquet"), "others has a score for no document that the log shows"),
-        (("--rankings", "judged.qrels"), "line 1 is not a line of a TREC run"),
-        (("--scores", "good.parquet", "--judgments", "one.run"), "line 1 is not a line of TREC qrels"),
-        (("--rankings", "blank.run"), "blank.run: holds no line. A line of a TREC run is query q0 doc rank score tag."),
-        (("--rankings", "bytes.run"), "bytes.run: cannot be read as text"),
-        (("--scores", "twice.parquet"), "documents appear more than once in a query, e.g. query 0, doc 0"),
-        (("--scores", "unnamed.csv"), "unnamed.csv: 2 rows have no query or no doc, e.g. row 3."),
-        (("--scores", "good.parquet", "--judgments", "unnamed.csv"), "unnamed.csv: 2 rows have no query or no doc"),
-        (("--scores", "nan.csv"), "1 rows have no score that is a finite number, e.g. that of query 0, doc 1"),
-    ],
-)
-def test_what_cannot_be_evaluated_is_one_clear_error(
-    evaluate: Run, place: Path, tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
-    good = pl.read_parquet(place / "good.parquet").sort("query", "doc")
-    pl.concat([good, good.head(1)]).write_parquet(place / "twice.parquet")
-    good.with_columns(
-        score=pl.when((pl.col("query") == 0) & (pl.col("doc") == 1)).then(None).otherwise("score")
-    ).write_csv(place / "nan.csv")
-    row = pl.int_range(pl.len())
-    unnamed = {"query": pl.when(row != 5).then("query"), "doc": pl.when(row != 2).then("doc"), "relevance": pl.lit(1)}
-    good.with_columns(**unnamed).write_csv(place / "unnamed.csv")
-    (place / "blank.run").write_text("\n \n")
-    (place / "bytes.run").write_bytes(b"1 Q0 2 1 0.5 \xff\xfe\n")
-    done = evaluate(*words)
-
-    assert done.returncode == UNUSABLE
-    assert said in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "out").exists()
 
 
 def test_clicks_without_a_propensity_are_told_and_doubted(run_in_process: Run, place: Path, tmp_path: Path) -> None:

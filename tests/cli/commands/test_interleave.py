@@ -107,6 +107,7 @@ def test_a_store_takes_only_what_was_counted_alike(run_in_process: Run, tmp_path
         ("another.parquet", *COLUMNS, *second): "holds A and C, and the days before A and B",
         ("numbers.parquet", *COLUMNS, *second): "column 'query' holds String in one log and Int64 in another",
         ("other.parquet", *COLUMNS, "--into", "store"): "say of which day the log is",
+        ("other.parquet", *COLUMNS): "--output DIR is missing",
     }
     for words, sentence in refused.items():
         assert sentence in run_in_process("interleave", *words, code=2).stderr
@@ -217,43 +218,6 @@ def test_a_sound_draft_has_no_fault(run_in_process: Run, tmp_path: Path, alike: 
     run_in_process("interleave", "log.parquet", *COLUMNS, "--user", "user", "-o", "out", "--quiet", code=0)
     found = {code for code, of in reasons_of(tmp_path / "out").items() if of["severity"] in {"caution", "stop"}}
     assert found == set()
-
-
-REFUSED: dict[tuple[str, ...], str] = {
-    ("--team", "team", "--rank-a", "rank_a", "-o", "out"): "--rank-a and --rank-b: need each other",
-    ("--team", "team", "--credit", "pairs", "-o", "out"): "cannot be told without the ranks",
-    ("--team", "team", "--outcome", "click", "-o", "out"): "Name the column of users",
-    ("--team", "team", "--user", "team", "-o", "out"): "column 'team' is named for two things",
-    ("--team", "team"): "--output DIR is missing",
-    ("--team", "money", "-o", "out"): "two rankers are compared",
-    ("--team", "doc", "-o", "out"): "column 'doc': this name means something else",
-    ("--team", "team", "--user", "born", "-o", "out"): "--outcome) holds Date; it must hold text or numbers",
-    ("--team", "nothing", "-o", "out"): "there is no column 'nothing' (--team, --rank-a",
-    ("--team", "team", "--rank-a", "rank_a", "--rank-b", "kind", "-o", "out"): "hold something else than a rank",
-    ("--team", "team", "--user", "user", "--outcome", "money", "-o", "out"): "Of amounts of money, one large one would",
-    ("--team", "team", "--weight-column", "money", "-o", "out"): "each of which counts once",
-    ("--team", "team", "--propensities", "cells", "-o", "out"): "propensities by user",
-}
-
-
-@pytest.fixture(scope="module")
-def odd(alike: pl.DataFrame) -> pl.DataFrame:
-    return alike.with_columns(money=pl.col("rank_a") + 0.5, kind=pl.col("doc"), born=pl.date(1990, 1, 1))
-
-
-@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
-def test_what_cannot_be_served_is_refused(
-    run_in_process: Run, tmp_path: Path, odd: pl.DataFrame, words: tuple[str, ...]
-) -> None:
-    odd.write_parquet(tmp_path / "log.parquet")
-    if "cells" in words:
-        sparse = odd.with_columns(pl.col("user") % 2)
-        sparse.write_parquet(tmp_path / "by_user.parquet")
-        run_in_process("fit", "by_user.parquet", "--context", "user", "-o", "cells", "--quiet", "--no-compare")
-    done = run_in_process("interleave", "log.parquet", *words, code=2)
-    assert REFUSED[words] in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "out").exists()
 
 
 def test_weighted_credit_is_that_of_the_propensities(run_in_process: Run, tmp_path: Path, better: pl.DataFrame) -> None:

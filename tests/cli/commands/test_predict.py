@@ -38,8 +38,6 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pl.concat([good, good.filter(pl.col("doc") < 2).with_columns(doc=pl.col("doc") + 1000, score=9.0)]).write_parquet(
         folder / "fresh.parquet"
     )
-    good.with_columns(doc=pl.col("doc") + 1000).write_parquet(folder / "others.parquet")
-    good.with_columns(query=pl.col("query") + 1000).write_parquet(folder / "elsewhere.parquet")
     early = found.log.filter(pl.col("timestamp") < pl.datetime(2026, 1, 7)).group_by("query", "doc")
     early.agg(score=pl.col("click").sum() / (pl.len() + 2)).write_parquet(folder / "learned.parquet")
     lines = good.select(pl.format("{} Q0 {} 0 {} x", "query", "doc", "score")).to_series()
@@ -223,34 +221,6 @@ def test_one_query_is_predicted_without_others_like_it_and_a_log_without_clicks_
     done = predict("--scores", "good.parquet", log="none.parquet")
     assert done.returncode == UNUSABLE
     assert "no impression was clicked" in said(done)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--scores", "others.parquet"), "has a score for no document that the log shows"),
-        (("--scores", "elsewhere.parquet"), "has a score for no query of the log"),
-        ((), "nothing to predict: name a table of scores"),
-        (("--scores", "good.parquet", "--weight-column", "position"), "weights would hide how sure they are"),
-        (("--scores", "good.parquet", "--trained-until", "2026-01-01"), "the days of these pages are not known"),
-        (("--scores", "good.parquet", "--trained-until", "soon"), "give a day such as 2026-01-31"),
-        (
-            ("--scores", "good.parquet", "--timestamp", "timestamp", "--trained-until", "2026-01-06"),
-            "there are pages of 2 days up to then (2026-01-05 to 2026-01-06)",
-        ),
-        (("--scores", "logged=good.parquet"), "is the log's own ranking"),
-        (("--scores", "unnamed.parquet"), "unnamed.parquet: 1 rows have no query or no doc, e.g. row 1."),
-    ],
-)
-def test_what_cannot_be_predicted_is_refused(
-    predict: Predict, place: Path, tmp_path: Path, words: tuple[str, ...], says: str
-) -> None:
-    good = pl.read_parquet(place / "good.parquet")
-    good.with_columns(doc=pl.when(pl.int_range(pl.len()) > 0).then("doc")).write_parquet(place / "unnamed.parquet")
-    done = predict(*words)
-    assert done.returncode == UNUSABLE
-    assert says in said(done)
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

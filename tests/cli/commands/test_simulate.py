@@ -156,28 +156,6 @@ def test_a_log_from_labels_shows_their_documents_and_says_what_was_left_out(
     assert truth["attractiveness"].round(6).unique().sort().to_list() == [0.1, 0.4, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("table", "what"),
-    [
-        ("query,label\na,1\n", "no column is named doc or doc_id"),
-        ("query,doc\na,b\n", "no column is named label or grade or relevance"),
-        ("query,doc,label,grade\na,b,1,1\n", "2 columns could be the label: label, grade"),
-        ("query,doc,label\na,b,\na,c,1\n", "'label' is null in 1 rows"),
-        ("query,doc,label\na,b,good\n", "'good' is not a grade"),
-        ("query,doc,label\na,b,1\na,c,0\n", "none of the 1 queries has 10 labelled documents"),
-        ("", "the file is empty"),
-    ],
-)
-def test_a_file_that_holds_no_labels_is_refused_and_nothing_is_written(
-    run_in_process: RunPosbias, tmp_path: Path, table: str, what: str
-) -> None:
-    (tmp_path / "labels.csv").write_text(table, encoding="utf-8")
-    done = run_in_process("simulate", "--labels", "labels.csv", "-o", "out", code=2)
-
-    assert what in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["labels.csv"]
-
-
 def test_labels_are_not_overwritten(run_in_process: RunPosbias, tmp_path: Path, labels: Path) -> None:
     run_in_process("simulate", "--labels", labels, "--positions", "4", "-o", tmp_path, "--force", cwd=Path("/"), code=2)
 

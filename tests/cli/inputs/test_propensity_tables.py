@@ -43,35 +43,6 @@ def test_a_cell_without_a_propensity_stays_legal(run_in_process: Run, fitted: Pa
     assert "without a propensity" in done.stderr
 
 
-OWN = {
-    "zero": ("1,1\n2,0\n", "row 2 has a propensity that is not between"),
-    "below zero": ("1,1\n2,-0.5\n", "row 2 has a propensity that is not between"),
-    "infinite": ("1,inf\n2,1\n", "row 1 has a propensity that is not between"),
-    "no number": ("1,nan\n2,1\n", "row 1 has a propensity that is not between"),
-    "text": ("1,1\n2,much\n", "row 2: propensity is 'much'; it must be a number"),
-    "missing": ("1,1\n2,\n", "row 2 has no propensity"),
-    "repeated": ("1,1\n1,0.5\n", "row 2 repeats a cell: position 1"),
-    "position 0": ("0,1\n1,1\n", "row 1 has no position: position 0"),
-    "between positions": ("1,1\n1.5,1\n", "row 2: position is '1.5'; it must be a whole number"),
-    "no row": ("", "has no propensity"),
-}
-
-
-@pytest.mark.parametrize("case", OWN)
-def test_a_table_of_ones_own_that_holds_no_propensities_is_one_error(
-    run_in_process: Run, tmp_path: Path, case: str
-) -> None:
-    rows, says = OWN[case]
-    simulate(SimulationOptions(n_sessions=50, n_queries=5, docs_per_query=5, n_positions=2)).log.write_parquet(
-        tmp_path / "log.parquet"
-    )
-    (tmp_path / "own.csv").write_text("position,propensity\n" + rows)
-    done = run_in_process("weight", "log.parquet", "--propensities", "own.csv", "-o", "out")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert f"--propensities own.csv: {says}" in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.slow
 def test_a_power_and_the_table_that_it_stands_for_mean_the_same_to_every_command(
     run_in_process: Run, fitted: Path, tmp_path: Path

@@ -175,12 +175,14 @@ def test_inputs_the_configuration_and_temporary_files_inside_the_target_are_refu
     (result / "p.toml").write_text("", encoding="utf-8")
     (result / "tmp").mkdir()
     shutil.copy(log, result / "log.parquet")
+    pl.read_parquet(log).select("query", "doc").unique().with_columns(x=1).write_parquet(result / "features.parquet")
     linked = result.parent / "linked.parquet"
     linked.symlink_to(result / "log.parquet")
     before = everything_in(result)
     for words, named in (
         ((log, "--config", result / "p.toml"), "p.toml"),
         ((log, "--temp-dir", result / "tmp"), "tmp"),
+        ((log, "--features", result / "features.parquet"), "features.parquet"),
         ((result / "log.parquet",), "log.parquet"),
         ((linked,), "linked.parquet"),
     ):

@@ -300,45 +300,6 @@ def test_values_of_folders_are_columns_and_files_of_several_forms_are_one_view(t
     assert found.schema["c"] == pl.Int64
 
 
-HOSTILE = {
-    "COPY log TO 'stolen.csv'": "is COPY",
-    "ATTACH 'other.db'": "is ATTACH",
-    "INSTALL httpfs": "is LOAD",
-    "LOAD httpfs": "is LOAD",
-    "SET memory_limit = '900GB'": "is SET",
-    "PRAGMA database_list": "PRAGMA",
-    "CREATE TABLE t AS FROM log": "is CREATE",
-    "DROP VIEW log": "is DROP",
-    "EXPORT DATABASE 'stolen'": "is EXPORT",
-    "FROM log; COPY log TO 'stolen.csv'": "is SELECT and COPY",
-    "-- nothing": "is empty",
-    "SELECT * FROM read_csv('/etc/passwd')": "Cannot access file",
-    "SELECT * FROM '/etc/passwd'": "does not exist",
-    "SELECT content FROM read_text('/etc/passwd')": "Cannot access file",
-    "SELECT * FROM read_blob('/etc/passwd')": "Cannot access file",
-    "SELECT * FROM glob('/etc/*')": "Cannot access file",
-    "SELECT * FROM read_parquet('https://example.com/a.parquet')": "Cannot access file",
-    "SELECT * FROM sniff_csv('/etc/passwd')": "Cannot access file",
-    "SELECT * FROM query('COPY log TO ''stolen.csv''')": "single SELECT",
-    "SELECT getenv('HOME')": "does not exist",
-    "WITH RECURSIVE r AS (SELECT 1 x UNION ALL SELECT x FROM r) SELECT COUNT(*) FROM r": "may never end",
-    "FROM query('WITH RECURSIVE r AS (SELECT 1 x UNION ALL SELECT x FROM r) SELECT COUNT(*) FROM r')": "may never end",
-}
-
-
-@pytest.mark.slow_after(10)
-@pytest.mark.parametrize("query", HOSTILE)
-def test_a_query_that_does_more_than_select_from_the_files_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    ROWS.write_parquet("log.parquet")
-    with pytest.raises(UsageError) as refused:
-        selected(query, Path("log.parquet"))
-    assert HOSTILE[query] in str(refused.value)
-    assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]
-
-
 def test_an_error_names_the_line_and_the_column_of_the_query(tmp_path: Path) -> None:
     ROWS.write_parquet(tmp_path / "log.parquet")
     with pytest.raises(UsageError, match=r"^--sql, line 2, column 2: .*zzz"):
