@@ -224,7 +224,7 @@ def _written() -> dict[str, str]:
     log.drop("click").write_parquet("unclicked.parquet")
     log.filter(pl.col("click") == 1).select("session", "doc").write_parquet("clicks.parquet")
     row = pl.int_range(pl.len())
-    log.with_columns(pl.col("position") - 1).write_parquet("raised.parquet")
+    log.with_columns(pl.col("position") - 1, price=0.5).write_parquet("raised.parquet")
     log.with_columns(click=0).write_parquet("never.parquet")
     log.filter(pl.col("position") == 1).write_parquet("tops.parquet")
     odd = {"money": pl.col("rank_a") + 0.5, "kind": pl.col("doc"), "born": pl.date(1990, 1, 1)}
