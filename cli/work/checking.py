@@ -111,16 +111,13 @@ class LogView:
         """
         return resolve(self.logs, self.log, self.counting, ())
 
-    def open_log(self) -> Log:
-        """Open the log.
+    @cached_property
+    def opened(self) -> Log:
+        """The log, opened.
 
         Raises:
             PosbiasError: a file cannot be read, or a role has no column.
         """
-        return self._opened
-
-    @cached_property
-    def _opened(self) -> Log:
         log = self.job().open_log()
         return replace(log, sources=tuple(with_quotes(log.sources)))
 
@@ -194,7 +191,7 @@ def _lists(view: LogView) -> list[Finding]:
     if view.log.input_format not in {"auto", "nested"} or _is_set(view, "clicked", "list_separator", "clicks"):
         return []
     try:
-        log = view.open_log()
+        log = view.opened
     except SchemaError as error:
         inner = [] if view.log.sql else find_inner_pages(schema_of(view.sources()[0]))
         is_unread = inner or isinstance(error, RoleError)
@@ -204,7 +201,7 @@ def _lists(view: LogView) -> list[Finding]:
 
 def _values(view: LogView) -> list[Finding]:
     """Words of the click column, and the form of times."""
-    log = view.open_log()
+    log = view.opened
     if log.raw is not None or log.nesting is not None or log.click_sources:
         return []
     named = view.log.true is not None or view.log.false is not None
@@ -216,7 +213,7 @@ def _values(view: LogView) -> list[Finding]:
 
 def _times(view: LogView) -> list[Finding]:
     """The column of times."""
-    log = view.open_log()
+    log = view.opened
     timed = log if view.log.timestamp is not None else with_times(log)
     if timed is log:
         return []
@@ -231,7 +228,7 @@ def _teams(view: LogView) -> list[Finding]:
     if view.log.input_format == "ubi":
         team, ranks = find_teams_of_ubi(view.sources()), ()
     else:
-        log = view.open_log()
+        log = view.opened
         team, ranks = next((name for name, _ in find_drafts(log)), None), ranks_of(log)
     if team is None:
         return []
@@ -248,20 +245,20 @@ STEPS: tuple[Step, ...] = (
     _dialect,
     _recognition_form,  # again: a table of events has columns only once its dialect is known
     _lists,
-    lambda view: find_roles(view.open_log, view.sources),
-    lambda view: find_roles(view.open_log, view.sources),  # again: an error of the first hides guesses for others
+    lambda view: find_roles(lambda: view.opened, view.sources),
+    lambda view: find_roles(lambda: view.opened, view.sources),  # again: an error of the first hides guesses for others
     _values,
-    lambda view: [] if _is_set(view, "impressions", "click_counts") else find_sums(view.open_log()),
-    lambda view: [] if view.log.position_base else find_position_base(view.open_log()),  # of events, too
-    lambda view: [] if _is_set(view, *_DECLARING_CLICKS) else find_clicks(view.open_log()),
-    lambda view: find_page_time(view.open_log()),
-    lambda view: find_session(view.open_log()),
-    lambda view: find_paging(view.open_log()),
-    lambda view: [] if _takes_no_cells(view) else find_cells(view.open_log()),
-    lambda view: find_pages(view.open_log()),
+    lambda view: [] if _is_set(view, "impressions", "click_counts") else find_sums(view.opened),
+    lambda view: [] if view.log.position_base else find_position_base(view.opened),  # of events, too
+    lambda view: [] if _is_set(view, *_DECLARING_CLICKS) else find_clicks(view.opened),
+    lambda view: find_page_time(view.opened),
+    lambda view: find_session(view.opened),
+    lambda view: find_paging(view.opened),
+    lambda view: [] if _takes_no_cells(view) else find_cells(view.opened),
+    lambda view: find_pages(view.opened),
     _times,
-    lambda view: find_duplicates(view.open_log()),
-    lambda view: [] if _takes_no_cells(view) else find_layout(view.open_log()),
+    lambda view: find_duplicates(view.opened),
+    lambda view: [] if _takes_no_cells(view) else find_layout(view.opened),
     _teams,
 )
 """Steps of the recognition, in this order. A log of raw files or events has no rows before these are read."""

@@ -59,7 +59,7 @@ from posbias.io.jobs.page_batches import (
     all_pages,
     bring_counts,
     number_units,
-    pages_to_learn_from,
+    numbered_pages,
     rows_of_counts,
     up_to_position,
 )
@@ -172,7 +172,7 @@ class PageFit:
                 folder.mkdir(mode=0o700)
             with progress.stage("reading pages", parts.number):
                 units = number_units(parts, model.unit_columns, of_pages, folder)
-                pages = pages_to_learn_from(parts, units, of_pages, folder, "pages")
+                (pages,) = numbered_pages(parts, [units], of_pages, folder, "pages")
         if self.trust is not None:
             shown = {int(k) for batch in pages for k in np.unique(batch.position[batch.shown])}
             check_positions(self.em.fixed, sorted(shown), self.trust)

@@ -45,8 +45,7 @@ from posbias.io.jobs.page_batches import (
     by_time,
     last_share,
     number_units,
-    pages_to_judge_by,
-    pages_to_learn_from,
+    numbered_pages,
 )
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first
 from posbias.io.log.click_log import Log
@@ -206,10 +205,11 @@ def _judge(
         learnt: list[LogPages] = []
         for kind in kinds:
             units.append(number_units(parts, kind, of_learnt, folder))
-            learnt.append(pages_to_learn_from(parts, units[-1], of_learnt, folder, f"learnt-{len(kind)}"))
+            learnt += numbered_pages(parts, units[-1:], of_learnt, folder, f"learnt-{len(kind)}")
             stage.advance()
         judged_in = parts if other is None else other.buckets
-        judged_by = pages_to_judge_by(judged_in, units, of_held_out, folder, "held-out", same_parts=other is None)
+        how = {"same_parts": other is None, "by_first_unit": False}
+        judged_by = numbered_pages(judged_in, units, of_held_out, folder, "held-out", **how)
         stage.advance()
     of_pairs, held_out_pairs = learnt[0], judged_by[0]  # PAIR is the first kind
     if not of_pairs.n_sessions:

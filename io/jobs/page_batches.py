@@ -158,24 +158,19 @@ def _units_of(
     return keep(units, folder, f"units-{len(columns)}-{part:05d}"), units.height
 
 
-def pages_to_learn_from(parts: Parts, units: Units, of_pages: OfPages, folder: Path | None, name: str) -> LogPages:
-    """The pages of a log with the numbers of their units, in the order of the first unit of each.
-
-    That order is for speed alone: what passes over them look up lies close together.
-
-    Args:
-        parts: canonical impressions, the same in which the units were numbered.
-        units: the numbers.
-        of_pages: which impressions.
-        folder: a directory of ours for what does not stay in memory; None keeps all there.
-        name: of the files there.
-    """
-    pages = partial(_pages_of_part, of_pages=of_pages, folder=folder, name=name, same_parts=True, by_first_unit=True)
-    return _bring(parts, (units,), pages)[0]
+_PagesOfPart = tuple[list[tuple[KeptFrame, ...]], int, int, int]
+"""The frames of each numbering, the largest position, and how many impressions and sessions there are."""
 
 
-def pages_to_judge_by(
-    parts: Parts, units: Sequence[Units], of_pages: OfPages, folder: Path | None, name: str, *, same_parts: bool
+def numbered_pages(
+    parts: Parts,
+    units: Sequence[Units],
+    of_pages: OfPages,
+    folder: Path | None,
+    name: str,
+    *,
+    same_parts: bool = True,
+    by_first_unit: bool = True,
 ) -> list[LogPages]:
     """The pages of a log in several numberings, the same in each, in the same order; J for what has no number.
 
@@ -186,32 +181,17 @@ def pages_to_judge_by(
         folder: a directory of ours for what does not stay in memory; None keeps all there.
         name: of the files there.
         same_parts: whether these are the parts in which the units were numbered.
+        by_first_unit: whether pages stand in the order of the first unit of each, so that what passes over them look up
+            lies close together: that is for speed alone.
     """
-    pages = partial(
-        _pages_of_part, of_pages=of_pages, folder=folder, name=name, same_parts=same_parts, by_first_unit=False
-    )
-    return _bring(parts, tuple(units), pages)
-
-
-_PagesOfPart = tuple[list[tuple[KeptFrame, ...]], int, int, int]
-"""The frames of each numbering, the largest position, and how many impressions and sessions there are."""
-
-
-def _bring(parts: Parts, units: tuple[Units, ...], work: Callable[..., _PagesOfPart]) -> list[LogPages]:
-    parts_of_pages = list(parts.map(partial(work, units=units)))
+    work = partial(_pages_of_part, units=tuple(units), of_pages=of_pages, folder=folder, name=name)
+    work = partial(work, same_parts=same_parts, by_first_unit=by_first_unit)
+    parts_of_pages = list(parts.map(work))
     n_positions = max((deepest for _, deepest, _, _ in parts_of_pages), default=1)
-    n_impressions, n_sessions = (
-        sum(rows for _, _, rows, _ in parts_of_pages),
-        sum(sessions for _, _, _, sessions in parts_of_pages),
-    )
+    n_impressions = sum(rows for _, _, rows, _ in parts_of_pages)
+    n_sessions = sum(sessions for _, _, _, sessions in parts_of_pages)
     return [
-        LogPages(
-            tuple(frames[number] for frames, _, _, _ in parts_of_pages),
-            one.number,
-            n_positions,
-            n_impressions,
-            n_sessions,
-        )
+        LogPages(tuple(of[0][number] for of in parts_of_pages), one.number, n_positions, n_impressions, n_sessions)
         for number, one in enumerate(units)
     ]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from itertools import chain
 from math import isfinite, nan
@@ -95,11 +95,11 @@ def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Eng
     name_propensities(fitted, result)
     chosen = choose_propensities(fitted.theta.propensities, "smooth")
     with _opened(job, given, engine, result) as opened:
-        plan, rankings, days, table = opened.plan, opened.rankings, opened.days, chosen.table
-        variance = None if opened.pages is None else opened.pages.variance
+        (plan, statistics, rankings, days, pages, some_pages), table = opened, chosen.table
+        variance = None if pages is None else pages.variance
         cut = days[len(days) // 2] if len(days) > 1 else None
-        counts = CountsOfPages.of(opened.statistics, plan, cut, opened.some_pages, given.by, engine, result.progress)
-    _check_ranks(counts, opened.pages)
+        counts = CountsOfPages.of(statistics, plan, cut, some_pages, given.by, engine, result.progress)
+    _check_ranks(counts, pages)
     if fitted.plan.model.needs_session:
         by, covariance = theta_by_position(counts, engine, result.progress)
         result.reasons.append(reason("propensities-fitted-here", name=fitted.name))
@@ -125,7 +125,7 @@ def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Eng
         "clicks_without_propensity": lost,
         "errors_of_theta": covariance is not None,
         "trained_until": given.trained_until,
-        "pages_counted": opened.pages,
+        "pages_counted": pages,
         "later_half_from": None if cut is None else cut.isoformat(),
         "slope": None
         if slope is None
@@ -221,16 +221,9 @@ def _of_click_models(predicted: Sequence[PredictedRanking], browsing: CellTheta 
         yield reason(code, figures, ours=ours, theirs=theirs)
 
 
-@dataclass(frozen=True)
-class _Opened:
-    """Counts and rankings, ready to be compared."""
-
-    plan: StatisticsPlan
-    statistics: Parts
-    rankings: Rankings  # in the ids of the log
-    days: list[date]  # in order; none where they are not known
-    pages: PageTotals | None  # None where they are not known
-    some_pages: pl.LazyFrame | None = None
+_Opened = tuple[StatisticsPlan, Parts, Rankings, list[date], PageTotals | None, pl.LazyFrame | None]
+"""Counts and rankings, ready to be compared: what was counted and the counts, the rankings in the ids of the log, its
+days in order, its pages and some of these; None and no days where they are not known."""
 
 
 @contextmanager
@@ -251,7 +244,7 @@ def _opened(job: Job, given: PredictionOptions, engine: Engine, result: Result) 
         _check_days(days, given)
         with checked(job.statistics, engine.each):
             pages = total_pages([segment for entry in job.statistics for segment in entry.segments])
-            yield _Opened(metadata.plan, merged_parts(job.statistics, metadata, engine), rankings, days, pages)
+            yield metadata.plan, merged_parts(job.statistics, metadata, engine), rankings, days, pages, None
         return
     log = job.open_log(result)
     if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are refused at once
@@ -264,7 +257,7 @@ def _opened(job: Job, given: PredictionOptions, engine: Engine, result: Result) 
     _check_days(days, given)
     plan = replace(read.plan, model=by_position(read.plan).model)  # last clicks are looked at in some pages
     parts = WithFacts(read.statistics(plan))
-    yield _Opened(plan, parts, rankings, days, count_pages(read, read.plan), read.some_pages)
+    yield plan, parts, rankings, days, count_pages(read, read.plan), read.some_pages
     result.faults += faults_of_log(read, parts.facts, plan)
 
 

@@ -20,8 +20,7 @@ from posbias.io.jobs.page_batches import (
     by_time,
     last_share,
     number_units,
-    pages_to_judge_by,
-    pages_to_learn_from,
+    numbered_pages,
 )
 
 Found = TypeVar("Found")
@@ -87,7 +86,7 @@ def test_pages_in_parts_and_on_disk_are_those_of_the_whole_log(tmp_path: Path, *
         folder.mkdir()
         held = parts(rows, n_parts)
         units = number_units(held, PAIR, all_pages, folder if on_disk else None)
-        pages = pages_to_learn_from(held, units, all_pages, folder if on_disk else None, "learnt")
+        (pages,) = numbered_pages(held, [units], all_pages, folder if on_disk else None, "learnt")
         assert units.number == rows.select(PAIR).n_unique() == pages.n_units
         assert (pages.n_sessions, pages.n_impressions, pages.n_positions) == (60, 180, 3)
         found.append(as_rows(pages, units.scan().collect()))
@@ -105,7 +104,7 @@ def test_models_fitted_to_pages_in_parts_and_on_disk_are_those_of_the_whole_log(
     for n_parts, folder in ((1, None), (4, None), (4, tmp_path)):
         held = parts(log(400), n_parts)
         units = number_units(held, PAIR, all_pages, folder)
-        pages = pages_to_learn_from(held, units, all_pages, folder, "learnt")
+        (pages,) = numbered_pages(held, [units], all_pages, folder, "learnt")
         fitted = fit(get_click_model(name), pages, EMOptions(), lambda: None)
         ids = units.scan().collect().select(PAIR).rows()
         found.append(dict(zip(ids, fitted.parameters["attractiveness"][:-1].tolist(), strict=True)))
@@ -116,7 +115,8 @@ def test_models_fitted_to_pages_in_parts_and_on_disk_are_those_of_the_whole_log(
 def test_documents_that_were_not_learnt_have_the_number_after_the_last() -> None:
     rows = log()
     units = number_units(parts(rows.filter(pl.col("doc") < 3), 2), PAIR, all_pages, None)
-    (pages,) = pages_to_judge_by(parts(rows, 3), [units], all_pages, None, "test", same_parts=False)
+    how = {"same_parts": False, "by_first_unit": False}
+    (pages,) = numbered_pages(parts(rows, 3), [units], all_pages, None, "test", **how)
     unknown = sum(float((batch.row_weight * (batch.unit == units.number)).sum()) for batch in pages)
     assert unknown == rows.filter(pl.col("doc") >= 3).height
 
