@@ -147,7 +147,8 @@ def bit_fields(seen: pl.DataFrame, growing: Sequence[str], known: Mapping[str, i
     for number, field in enumerate(fields):
         more = 0 if field.name in known else spare + (shared if field.name in growing else 0)
         bits = min(field.bits + more, WORD_BITS - 1)
-        fields[number] = replace(field, low=-(2 ** (bits - 1)) * field.step if field.low else 0, bits=bits)
+        low = -(2 ** (bits - 1)) if field.low and field.dtype.is_integer() else field.low
+        fields[number] = replace(field, low=low, bits=bits)
     return in_place(fields)
 
 
@@ -186,6 +187,9 @@ def _field(column: pl.Series) -> BitField | None:
     if step > 1 and (whole % step != 0).any():
         return None
     least, most = least // step, most // step
+    if dtype.is_temporal():  # as far from what was seen on both sides as that is long
+        span = most - least
+        return BitField(column.name, dtype, (least - span) * step, (3 * span).bit_length(), step)
     if least >= 0:
         return BitField(column.name, dtype, 0, most.bit_length(), step)
     bits = max((-least - 1).bit_length(), max(most, 0).bit_length())

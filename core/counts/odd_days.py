@@ -208,8 +208,13 @@ class LackingDays:
     share: float  # of the clicks that there should be
 
 
-def days_lacking_clicks(counts: pl.DataFrame | None) -> LackingDays | None:
-    """Where clicks of days were lost; None where none were, or days are not known. For counts see `add_by_day`."""
+def days_lacking_clicks(counts: pl.DataFrame | None, impressions: float | None = None) -> LackingDays | None:
+    """Where clicks of days were lost; None where none were, or days are not known.
+
+    Args:
+        counts: see `add_by_day`; of all queries, or of a sample.
+        impressions: of all queries.
+    """
     if counts is None or counts.is_empty():
         return None
     days = _Days.of(counts)
@@ -233,7 +238,7 @@ def days_lacking_clicks(counts: pl.DataFrame | None) -> LackingDays | None:
         of_days=len(days.names),
         positions=days.named(lost.any(axis=0)),
         all_positions=tuple(days.positions),
-        clicks=missing,
+        clicks=missing * max((impressions or 0) / float(shown.sum()), 1),
         share=missing / (missing + float(clicks.sum())),
     )
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from hashlib import blake2b
-from itertools import islice
 from math import ceil, prod
 from operator import add
 from typing import Protocol, TypeVar
@@ -56,7 +55,7 @@ CELL = "posbias_cell"
 
 _MOST_PLACES = 1 << 20
 _LARGEST = 2**63 - 1
-_ENOUGH_IMPRESSIONS = 1_000_000  # for a comparison of times
+_ENOUGH_IMPRESSIONS, _ENOUGH_QUERIES = 2_000_000, 1_000  # for tests of times, which need not see all of a large log
 _PLACE = "posbias_place"
 _AFTER = "posbias_after"
 
@@ -188,8 +187,9 @@ _LARGEST_INT32 = 2**31 - 1
 _ROUNDING = 1e-9  # of sums of weights
 _Made = TypeVar("_Made", PartOfStrata, "OrderSums", pl.DataFrame, Floats, tuple[pl.DataFrame, CountTable])
 
-OnRows = Callable[[Callable[[pl.DataFrame], _Made]], Iterable[_Made]]
-"""Calls a function, which can travel, with the statistics of each part, and returns the results in their order."""
+OnRows = Callable[[Callable[[pl.DataFrame], _Made], int | None], Iterable[_Made]]
+"""Calls a function, which can travel, with the statistics of each of so many first parts, all of them where that is
+None, and returns the results in their order."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,6 @@ class PartStatistics:
     n_pairs: int  # number of (query, doc) pairs
     # Where documents stand among randomised rows, if such rows are known and carry no weights
     placements: Placements | None = None
-    by_day: pl.DataFrame | None = None  # counts by day and position (see `odd_days`), of days without weights
     arms: pl.DataFrame | None = None  # the arms, where there are some: their column, `impressions` and `clicks`
 
 
@@ -246,7 +245,6 @@ class SufficientStatistics:
     # Where documents stand among randomised rows, if such rows are known and carry no weights
     placements: Placements | None = None
     queries_of_part: tuple[int, ...] = ()  # number of queries of each part
-    by_day: pl.DataFrame | None = None  # counts by day and position (see `odd_days`), of days without weights
     # Sums rows in their order, where no times of day are kept; see `row_order`
     on_order: Callable[[], RowOrder | None] = lambda: None
     # The arms in ascending order, where there are some: their column, `impressions` and `clicks`; null for no arm
@@ -265,34 +263,57 @@ class SufficientStatistics:
         """Counts per pair and cell, compressed: for attractiveness and weights."""
         return self.by_unit[self.plan.pair_columns].signatures
 
-    def strata(self, period: Length = "none", *, halved: bool = False) -> Strata:
-        """The counts that theta is estimated from: of pairs, of pairs by period, or by half of it."""
+    def strata(self, period: Length = "none", *, halved: bool = False, n_parts: int | None = None) -> Strata:
+        """The counts that theta is estimated from: of pairs, of pairs by period, or by half of it.
+
+        Args:
+            period: the length of the periods.
+            halved: whether each is halved.
+            n_parts: how many of the first parts are counted; all by default.
+        """
         unit = self.plan.stratum_columns(period, halved=halved)
+        compressed = partial(_compressed_unit, plan=self.plan, unit=unit)
+        if n_parts is not None and n_parts < len(self.queries_of_part):
+            return self._strata(compressed, self.cells, n_parts)
         if unit in self.by_unit:
             return self.by_unit[unit]
         if unit not in self._made:
-            self._made[unit] = self._strata(partial(_compressed_unit, plan=self.plan, unit=unit), self.cells)
+            self._made[unit] = self._strata(compressed, self.cells)
         return self._made[unit]
+
+    @cached_property
+    def parts_for_tests(self) -> int:
+        """How many of the first parts, each a sample of the queries, say enough for tests of times."""
+        n_queries = np.cumsum(self.queries_of_part)
+        share = min(_ENOUGH_IMPRESSIONS / max(float(self.cell_totals[0].sum()), 1), 1)
+        enough = int(np.searchsorted(n_queries, min(_ENOUGH_QUERIES, self.n_queries))) + 1
+        return max(ceil(len(n_queries) * share), enough)
+
+    @cached_property
+    def by_day(self) -> pl.DataFrame | None:
+        """Counts by day and position (see `odd_days`) of the parts for tests; None without days, or with weights."""
+        if self.on_rows is None or not self.plan.period or self.plan.weighted:
+            return None
+        return add_by_day(list(self.over_rows(_count_by_day, self.parts_for_tests)))
 
     def _strata(
         self, compressed: Callable[..., PartOfStrata], cells: pl.DataFrame, n_parts: int | None = None
     ) -> Strata:
         """The counts that a function compresses of each of the first parts, in given cells."""
-        parts = list(islice(self.over_rows(partial(compressed, cells=cells)), n_parts))
+        parts = list(self.over_rows(partial(compressed, cells=cells), n_parts))
         same = [np.arange(cells.height)] * len(parts)
         return _merged_unit(parts, same, cells, self.plan, self.queries_of_part[: len(parts)])[0]
 
     def before_and_after(self, day: str, period: Length = "none") -> tuple[Strata, Strata]:
         """The counts of the days before a day, and of it and those after it, each as `strata` gives those of all.
 
-        Of a large log, they are those of its first parts, which hold some of the queries.
+        They are those of the parts for tests.
         """
         cells = self.cells.join(pl.DataFrame({_AFTER: [False, True]}), how="cross")
         plan = replace(self.plan, context=(*self.plan.context, _AFTER))
         begun = (pl.col(PERIOD).cast(pl.Date) >= pl.lit(day).str.to_date()).alias(_AFTER)
         compressed = partial(_compressed_unit, plan=plan, unit=plan.stratum_columns(period), added=begun)
-        share = min(_ENOUGH_IMPRESSIONS / max(float(self.cell_totals[0].sum()), 1), 1)
-        both = self._strata(compressed, cells, ceil(len(self.queries_of_part) * share))
+        both = self._strata(compressed, cells, self.parts_for_tests)
         number = np.arange(cells.height)
         tables = (both.signatures.only_cells(number % 2 == after) for after in range(2))
         before, after = (Strata(table.merged(number // 2, self.n_cells), both.members) for table in tables)
@@ -310,21 +331,21 @@ class SufficientStatistics:
         unit = self.plan.stratum_columns(period)
         return self._strata(partial(_compressed_unit, plan=self.plan, unit=unit, apart=self.plan.arms), cells)
 
-    def order(self, period: Length) -> OrderSums:
-        """Whether, within strata of that period, clicks come before better positions, by query."""
+    def order(self, period: Length, n_parts: int | None = None) -> OrderSums:
+        """Whether, within strata of that period, clicks come before better positions, by query of the first parts."""
         unit = self.plan.stratum_columns(period)
-        return add_orders(list(self.over_rows(partial(_order_of_unit, plan=self.plan, unit=unit))))
+        return add_orders(list(self.over_rows(partial(_order_of_unit, plan=self.plan, unit=unit), n_parts)))
 
     @cached_property
     def row_order(self) -> RowOrder | None:
         """What the order of the rows says, within days where these are kept."""
         return self.on_order()
 
-    def over_rows(self, work: Callable[[pl.DataFrame], _Made]) -> Iterable[_Made]:
-        """Yield the results of a function (one that can be pickled) for the statistics of each part, in their order."""
+    def over_rows(self, work: Callable[[pl.DataFrame], _Made], n_parts: int | None = None) -> Iterable[_Made]:
+        """Yield the results of a function (one that can be pickled) for the statistics of the first parts, or all."""
         if self.on_rows is None:
             raise ValueError("the statistics of the parts were not kept")
-        return self.on_rows(work)  # pyright: ignore[reportArgumentType, reportReturnType] - one function for both
+        return self.on_rows(work, n_parts)  # pyright: ignore[reportArgumentType, reportReturnType] - one function for both
 
     @property
     def randomized(self) -> Strata:
@@ -376,7 +397,8 @@ class SufficientStatistics:
             copies = table.spread(table.multiplicity)
             return table.sum_by_cell(copies * table.impressions), table.sum_by_cell(copies * table.clicks)
 
-        return self.pair_signatures.sum_blocks(of_block)
+        impressions, clicks = self.pair_signatures.sum_blocks(of_block)
+        return impressions, clicks
 
     def counts_by_cell(self) -> pl.DataFrame:
         """The cell columns, `impressions` and `clicks` (both Float64), sorted as the cells are."""
@@ -388,7 +410,6 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
     """Compress the statistics of whole queries: the plan's keys, by which they are sorted, `impressions`, `clicks`."""
     cells, number = numbered_cells(statistics, plan)
     rows = _with_numbers(statistics, number)
-    has_days = plan.period and not plan.weighted
     codes = _codes(cells)
     pairs, by_unit = pl.DataFrame(), dict[tuple[str, ...], PartOfStrata]()
     for unit in plan.units:
@@ -414,7 +435,6 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
         n_queries=int(rows[_QUERY_NUMBER][-1]) + 1,
         n_pairs=pairs.select(pl.struct(*PAIR).rle_id().last()).item() + 1,
         placements=counting_plan.sum_placements(statistics, plan) if plan.randomized and not plan.weighted else None,
-        by_day=count_by_day(statistics.lazy(), pl.col(PERIOD).cast(pl.Date)).collect() if has_days else None,
         arms=_add_up_arms([statistics], plan),
     )
 
@@ -464,6 +484,10 @@ def _compressed_unit(
     rows = _with_numbers(statistics, number)  # queries are numbered as without what is left out
     rows = _added_up(rows.drop_nulls(CELL) if apart else rows, unit, plan)
     return _compressed(rows, table_of(rows, unit, cells.height), _codes(cells))[0]
+
+
+def _count_by_day(statistics: pl.DataFrame) -> pl.DataFrame:
+    return count_by_day(statistics.lazy(), pl.col(PERIOD).cast(pl.Date)).collect()
 
 
 def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
@@ -519,7 +543,6 @@ def merge_parts(
     by_unit = dict[tuple[str, ...], Strata]()
     signature_of_part = list[Numbers]()
     placements = [part.placements for part in parts if part.placements is not None]
-    by_day = [part.by_day for part in parts if part.by_day is not None]
     n_queries = tuple(part.n_queries for part in parts)
     for unit in plan.units:
         by_unit[unit], new = _merged_unit([part.by_unit[unit] for part in parts], new_cell, cells, plan, n_queries)
@@ -534,7 +557,6 @@ def merge_parts(
         n_pairs=sum(part.n_pairs for part in parts),
         placements=reduce(add, placements) if placements else None,
         queries_of_part=n_queries,
-        by_day=add_by_day(by_day) if by_day else None,
         arms=_add_up_arms([part.arms for part in parts if part.arms is not None], plan),
         on_rows=on_rows,
     )

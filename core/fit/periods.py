@@ -9,8 +9,9 @@ all, by week, by day, by hour - and each time two tests ask whether clicks move 
 * halves: whether the estimate differs by more than chance from that by the earlier and the later half of each stratum
   (Hausman 1978), which holds half as much of what a ranker may have learnt.
 
-The coarsest length that survives is used: neither test rejects it, and the first would have detected what matters. Once
-feedback has shown at a coarser length, the ranker learns, and the question is only how often. Then a length survives
+The coarsest length that survives is used: neither test rejects it, and the first would have detected what matters. Of a
+large log they look at some of the queries, until feedback shows: how often a ranker learns takes all. Once feedback has
+shown at a coarser length, the ranker learns, and the question is only how often. Then a length survives
 only if feedback within it can do no more to the slope of the curve than the interval leaves open, and if halves differ
 by no more than they do in nine of ten logs.
 
@@ -270,7 +271,7 @@ def choose_period(
     for length in lengths:
         try:
             learns = any(look.outcome == "feedback" for look in looks)
-            looks.append(replace(_look(statistics, length, options, on_iteration), learns=learns))
+            looks.append(_look(statistics, length, options, on_iteration, learns=learns))
         except IdentifiabilityError:
             if not looks:
                 raise
@@ -289,7 +290,12 @@ def choose_period(
 
 
 def _look(
-    statistics: SufficientStatistics, length: Length, options: EstimationOptions, on_iteration: OnIteration
+    statistics: SufficientStatistics,
+    length: Length,
+    options: EstimationOptions,
+    on_iteration: OnIteration,
+    *,
+    learns: bool = False,
 ) -> PeriodLook:
     estimate = ConditionalEstimator().estimate(statistics, statistics.strata(length), options, on_iteration)
     # The median over the cells of half the width of the interval of log theta, per log position.
@@ -297,15 +303,18 @@ def _look(
     distance = np.abs(np.log(position) - np.log(position[estimate.linkage.references].min()))
     known = np.isfinite(low) & np.isfinite(high) & (low > 0) & (high > low) & (distance > 0)
     width = float(np.median(np.log(high[known] / low[known]) / 2 / distance[known])) if known.any() else np.nan
-    look = PeriodLook(length, estimate, slope_width=width)
+    look = PeriodLook(length, estimate, learns=learns, slope_width=width)
     if length == (statistics.plan.period or "none"):
         return replace(look, feedback=feedback_by_rows(statistics.row_order), ordered=False)
-    look = replace(look, feedback=feedback_test(statistics.order(length)))
+    n_parts = None if learns else statistics.parts_for_tests  # how often a ranker learns takes all that is known
+    look = replace(look, feedback=feedback_test(statistics.order(length, n_parts)))
     if look.outcome == "feedback":
         return look
+    halved, whole = (statistics.strata(length, halved=halved, n_parts=n_parts) for halved in (True, False))
     try:
-        strata = statistics.strata(length, halved=True)
-        halves = ConditionalEstimator().estimate(statistics, strata, options, on_iteration)
+        halves = ConditionalEstimator().estimate(statistics, halved, options, on_iteration)
+        if whole is not statistics.strata(length):
+            estimate = ConditionalEstimator().estimate(statistics, whole, options, on_iteration)
     except IdentifiabilityError:
         return look
     return replace(look, halves=_difference(halves, estimate))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
@@ -311,15 +312,13 @@ def count_log(read: ReadLog, engine: Engine, progress: Progress, factor: float |
     """
     decay = None if factor is None or read.days is None else Decay(factor, read.days.newest)
     plan = read.plan
-    parts = WithFacts(read.statistics(plan))
-    statistics, pairs = compress(parts, plan, engine, progress, decay)
+    statistics, pairs, facts = _count_and_compress(read, plan, engine, progress, decay)
     statistics = replace(statistics, on_order=partial(order_within, read, plan))
     unbinned = None
     if plan.position_bins:
         by_position, folder = replace(plan, position_bins=()), engine.scratch / "by-position"
         folder.mkdir(mode=0o700)
-        parts = WithFacts(read.statistics(by_position))
-        unbinned, _ = compress(parts, by_position, engine, progress, decay, folder)
+        unbinned, _, facts = _count_and_compress(read, by_position, engine, progress, decay, folder)
     return CountedLog(
         plan,
         read.sources,
@@ -332,8 +331,46 @@ def count_log(read: ReadLog, engine: Engine, progress: Progress, factor: float |
         read.notes,
         unbinned,
         read.clicks,
-        parts.facts,
+        facts,
     )
+
+
+def _count_and_compress(
+    read: ReadLog,
+    plan: StatisticsPlan,
+    engine: Engine,
+    progress: Progress,
+    decay: Decay | None,
+    folder: Path | None = None,
+) -> tuple[SufficientStatistics, tuple[KeptFrame, ...], LogFacts | None]:
+    """The statistics, the pairs, and the facts of a log.
+
+    Of one that is split, times are counted where they are asked for, as far as they are: every pair has more times than
+    cells, and most fits look at the times of some queries only.
+    """
+    parts = WithFacts(read.statistics(plan))
+    apart = plan.beside or plan.randomized or decay is not None
+    if parts.in_memory or apart or not plan.period or not engine.in_this_process:
+        return *compress(parts, plan, engine, progress, decay, folder), parts.facts
+    at_any_time, kept = replace(plan, period=None), list[KeptFrame]()
+    parts = WithFacts(read.statistics(at_any_time))
+    statistics, pairs = compress(parts, at_any_time, engine, progress, folder=folder)
+
+    def over_rows(work: Callable[[pl.DataFrame], Made], n_parts: int | None) -> Iterator[Made]:
+        wanted = len(pairs) if n_parts is None else n_parts
+        if len(kept) < wanted:
+            keep_rows = partial(_kept_rows, folder=folder or engine.scratch, name=f"times-{wanted:05d}")
+            rows = read.statistics(plan).map(keep_rows)
+            kept[:] = islice((of_part for of_part in rows if of_part is not None), wanted)
+        return engine.each(kept[:wanted], partial(_on_rows, work=work))
+
+    return replace(statistics, plan=plan, on_rows=over_rows), pairs, parts.facts
+
+
+def _kept_rows(number: int, statistics: pl.LazyFrame, folder: Path, name: str) -> KeptFrame | None:
+    """The statistics of a part on disk; None where nothing was counted."""
+    frame = statistics.collect()
+    return keep(frame, folder, f"{name}-{number:05d}") if frame.height else None
 
 
 def read_statistics(
@@ -442,10 +479,10 @@ def compress(
         raise SchemaError(f"no impression is left within --max-position {plan.max_position}.")
     kept = [rows for _, _, rows in compressed_parts if rows is not None]
 
-    def over_rows(work: Callable[[pl.DataFrame], Made]) -> Iterator[Made]:
+    def over_rows(work: Callable[[pl.DataFrame], Made], n_parts: int | None) -> Iterator[Made]:
         if all(rows.in_memory for rows in kept):
-            return (work(rows.load()) for rows in kept)
-        return engine.each(kept, partial(_on_rows, work=work))
+            return (work(rows.load()) for rows in kept[:n_parts])
+        return engine.each(kept[:n_parts], partial(_on_rows, work=work))
 
     merged = merge_parts([part for part, _, _ in compressed_parts], plan, over_rows)
     return merged, tuple(pairs for _, pairs, _ in compressed_parts)

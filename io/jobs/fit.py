@@ -192,7 +192,7 @@ def describe(counted: CountedLog, result: Result) -> None:
         },
     }
     describe_reading(result, counted.rows, counted.clicks, counted.days, counted.notes)
-    lost, unbinned = days_lacking_clicks(statistics.by_day), counted.unbinned
+    lost, unbinned = days_lacking_clicks(statistics.by_day, float(totals[0].sum())), counted.unbinned
     if counted.read is None:
         result.faults += faults_in(profile_of_days(lost, None))
     else:

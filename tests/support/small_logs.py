@@ -114,9 +114,9 @@ def log_in_order(
     return pl.concat(pages).cast({"position": pl.Int32})
 
 
-def over_frames(*frames: pl.DataFrame) -> Callable[[Callable[[pl.DataFrame], Any]], Iterable[Any]]:
+def over_frames(*frames: pl.DataFrame) -> Callable[[Callable[[pl.DataFrame], Any], int | None], Iterable[Any]]:
     """Goes over statistics in memory."""
-    return lambda work: map(work, frames)
+    return lambda work, n_parts: map(work, frames[:n_parts])
 
 
 def statistics_of(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> SufficientStatistics:

@@ -54,6 +54,18 @@ def test_rows_come_back_as_they_were_and_in_their_order(rows: list[dict[str, obj
     assert_frame_equal(numbers.sort(NUMBER).select(fields.values), log.sort(log.columns))
 
 
+def test_days_and_times_have_places_as_far_from_those_seen_as_these_are_apart() -> None:
+    seen = pl.DataFrame({"day": [date(2026, 1, 10), date(2026, 1, 20)]})
+    seen = seen.with_columns(hour=pl.col("day").cast(pl.Datetime("us")))
+    fields = bit_fields(seen.select("day", "hour"), growing=(), known={})
+    assert fields is not None
+    near = pl.concat(seen.select("day", "hour").select(pl.all().dt.offset_by(by)) for by in ("-10d", "0d", "10d"))
+    assert near.select(fields.fit).to_series().all()
+    assert_frame_equal(near.select(fields.number).select(fields.values), near)
+    assert not seen.select(pl.all().dt.offset_by("-10y")).select(fields.fit).to_series().any()
+    assert sum(field.bits for field in fields.fields) < 2 * 16
+
+
 SEEN = pl.DataFrame({"query": [0, 900], "position": [1, 10]}, schema={"query": pl.Int64, "position": pl.Int32})
 
 

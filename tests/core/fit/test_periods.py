@@ -8,6 +8,7 @@ import pytest
 from small_logs import PBM, simulated, statistics_of
 
 from posbias.core.choices import Period
+from posbias.core.counts import sufficient_statistics
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.periods import PeriodChoice, change_of_theta, choose_period
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -38,6 +39,25 @@ def test_a_log_of_a_ranker_that_does_not_learn_is_not_parted() -> None:
     assert choice.claims
     assert not choice.feedback_possible
     assert [look.outcome for look in choice.looks] == ["survives"]
+
+
+def test_some_queries_of_a_large_log_say_that_a_ranker_learns_and_all_how_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sufficient_statistics, "_ENOUGH_IMPRESSIONS", 20_000)
+    monkeypatch.setattr(sufficient_statistics, "_ENOUGH_QUERIES", 50)
+    plan = replace(PBM, period="quarter")
+    fixed, learns = (statistics_of(learning_log(updates), plan, parts=5) for updates in (0, 1))
+    choices = [choose_period(of, EstimationOptions(), lambda _: None) for of in (fixed, learns)]
+
+    assert 1 < fixed.parts_for_tests < len(fixed.queries_of_part)
+    assert sum(fixed.queries_of_part[: fixed.parts_for_tests]) >= 50
+    assert [look.outcome for look in choices[0].looks] == ["survives"]
+    assert [look.outcome for look in choices[1].looks] == ["feedback", "feedback", "survives"]
+    by_day, of_all = choices[1].looks[2], chosen_for(learning_log(1)).looks[2]
+    assert by_day.feedback is not None
+    assert of_all.feedback is not None
+    assert by_day.feedback.std_error == pytest.approx(of_all.feedback.std_error)
 
 
 def test_of_a_ranker_that_learns_overnight_days_are_the_coarsest_that_survive() -> None:
