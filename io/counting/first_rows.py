@@ -11,6 +11,7 @@ import polars as pl
 
 from posbias.core.check import CLIENT, FEWEST_CLIENTS, Clients, robots_among
 from posbias.core.counts.counting_plan import StatisticsPlan
+from posbias.core.counts.odd_days import positions_in_words
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
@@ -252,6 +253,7 @@ _OF_PEOPLE = {
 _ROWS_OF_LAYOUT = 1 << 18  # whose curves are compared
 _MOST_LAYOUTS = 8  # values of a column that says what is on a page
 _SPLIT = 0.1  # change of a log propensity that is worth a sentence
+_SILENT = 20  # clicks to expect where there are none
 
 
 def find_layout(log: Log) -> list[Finding]:
@@ -289,7 +291,8 @@ def _split(rows: pl.DataFrame, name: str, level: float) -> tuple[float, str] | N
     product = fit_product(estimate.fitted, statistics.axes_of_cell, statistics.context_of_cell)
     if product is None or not product.test.p_value < level or abs(product.test.difference) < _SPLIT:
         return None
-    cells = statistics.counts_by_cell().with_columns(pl.Series("theta", estimate.propensity)).drop_nans("theta")
+    counts = statistics.counts_by_cell().with_columns(pl.Series("theta", estimate.propensity))
+    cells = counts.drop_nans("theta")
     usual, other, *_ = cells.group_by(name).agg(pl.col(IMPRESSIONS).sum()).sort(IMPRESSIONS, descending=True)[name]
     of_usual, of_other = (cells.filter(pl.col(name).eq_missing(value)) for value in (usual, other))
     pairs = of_usual.join(of_other, on=POSITION, maintain_order="left")
@@ -297,7 +300,13 @@ def _split(rows: pl.DataFrame, name: str, level: float) -> tuple[float, str] | N
         return None
     ratio, at = (pairs["theta_right"] / pairs["theta"]).to_list(), pairs[POSITION].to_list()
     text = f"where {name!r} is {other!r}, position {at[0]} gets {ratio[0]:.2f} of the attention that it gets with"
-    return product.test.p_value, f"{text} {usual!r}, and position {at[-1]} {ratio[-1]:.2f}"
+    text = f"{text} {usual!r}, and position {at[-1]} {ratio[-1]:.2f}"
+    silent = counts.filter(pl.col(name).eq_missing(other), pl.col(CLICKS) == 0).join(of_usual, on=POSITION)
+    silent = silent.filter(pl.col(IMPRESSIONS) * pl.col("clicks_right") > _SILENT * pl.col("impressions_right"))
+    if silent.height:
+        places = positions_in_words(silent[POSITION].sort().to_list())
+        text += f"; with {other!r}, nobody clicks at {places}, as if that were not logged"
+    return product.test.p_value, text
 
 
 def _theta(rows: pl.DataFrame) -> pl.DataFrame:

@@ -630,6 +630,21 @@ def test_a_column_that_changes_how_attention_falls_is_a_cell_or_a_context_as_its
 
 
 @pytest.mark.slow
+def test_positions_at_which_one_value_of_a_column_has_no_click_are_named(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    app = pl.col("session") % 3 == 0
+    log.with_columns(
+        pl.when(app & (pl.col("position") > 3)).then(0).otherwise(CLICK).alias("click"),
+        device=pl.when(app).then(pl.lit("app")).otherwise(pl.lit("web")),
+    ).write_parquet(tmp_path / "log.parquet")
+
+    (finding,) = checked(run_in_process, "log.parquet")["recognised"]["findings"]
+
+    assert "with 'app', nobody clicks at positions 4 to 5, as if that were not logged. Name it" in finding["said"]
+
+
+@pytest.mark.slow
 def test_no_column_is_a_cell_that_only_goes_with_how_much_is_clicked_or_with_what_is_relevant(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
