@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from math import inf
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_args, get_type_hints
+from typing import Any, Generic, Literal, Self, TypeVar, cast, get_args, get_type_hints
 
 from posbias.core.errors import UsageError
 
@@ -129,10 +129,10 @@ MODELS = {
 CLICK_MODELS = {
     **MODELS,
     "tpbm": "posbias.core.models.position_based:TrustBiasModel",
-    "gctr": "posbias.core.models.position_based:GlobalCTRModel",
-    "rctr": "posbias.core.models.position_based:RankCTRModel",
-    "dctr": "posbias.core.models.position_based:DocumentCTRModel",
-    "rdctr": "posbias.core.models.position_based:RankDocumentCTRModel",
+    "gctr": "posbias.core.models.position_based:GCTR",
+    "rctr": "posbias.core.models.position_based:RCTR",
+    "dctr": "posbias.core.models.position_based:DCTR",
+    "rdctr": "posbias.core.models.position_based:RDCTR",
     "cm": "posbias.core.models.cascade:CascadeOfOneClickModel",
     "dcm": "posbias.core.models.cascade:DependentClickModel",
     "ccm": "posbias.core.models.cascade:ClickChainModel",
@@ -196,16 +196,16 @@ LEARNERS = {
 """Ways to learn a ranker."""
 
 FORMATS = {
-    "parquet": "posbias.io.training.format:ParquetFormat",
-    "csv": "posbias.io.training.format:CsvFormat",
+    "parquet": "posbias.io.training.format:PARQUET",
+    "csv": "posbias.io.training.format:CSV",
     "lightgbm": "posbias.io.training.trainers:LightGBMFormat",
     "xgboost": "posbias.io.training.trainers:XGBoostFormat",
     "catboost": "posbias.io.training.trainers:CatBoostFormat",
     "ranklib": "posbias.io.training.trainers:RankLibFormat",
-    "qrels": "posbias.io.training.trainers:QrelsFormat",
-    "opensearch": "posbias.io.training.trainers:OpenSearchFormat",
-    "elasticsearch": "posbias.io.training.trainers:ElasticsearchFormat",
-    "quepid": "posbias.io.training.trainers:QuepidFormat",
+    "qrels": "posbias.io.training.trainers:QRELS",
+    "opensearch": "posbias.io.training.trainers:OPENSEARCH",
+    "elasticsearch": "posbias.io.training.trainers:ELASTICSEARCH",
+    "quepid": "posbias.io.training.trainers:QUEPID",
 }
 """Formats of training files."""
 
@@ -320,11 +320,13 @@ class RandomizedRows:
 
 
 @dataclass(frozen=True)
-class Plugin(ABC):
+class Plugin(ABC):  # noqa: B024 - those below have some
     """Base of all plug-ins. They have no state: two of one class are equal, wherever they were made."""
 
-    name: ClassVar[str]  # on the command line
-    takes: ClassVar[tuple[str, ...]] = ()  # the options that not all plug-ins of its kind know and this one does
+    name: str = field(init=False)  # on the command line
+    takes: tuple[str, ...] = field(
+        default=(), init=False
+    )  # the options that not all plug-ins of its kind know and this one does
 
 
 P = TypeVar("P")  # a class below `Plugin`, or a value with its attributes

@@ -41,8 +41,8 @@ from posbias.io.results.conclusions import GOOD, NOTE, STOP, Reason, reason
 from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.laid_out import covariance_of_theta, examination_of
 from posbias.io.training.rankers import (
-    AsServed,
     Documents,
+    as_served,
     importance_table,
     prepare,
     with_scores,
@@ -288,7 +288,7 @@ def _as_served(documents: Documents, engine: ServingEngine | None, result: Resul
         )
     is_zero = any(missing == "zero" for _, missing in VERSIONS[engine])
     result.facts.append(f"features are singles{', and 0 where they are missing' if is_zero else ''}, as in {engine}")
-    served = replace(features, rows=AsServed(features.rows, is_zero))
+    served = replace(features, rows=as_served(features.rows, missing_as_zero=is_zero))
     return replace(documents, data=replace(documents.data, features=served))
 
 

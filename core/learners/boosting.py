@@ -44,6 +44,27 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True)
+class RowsBy:
+    """Rows of features that a function reads by their numbers."""
+
+    n_rows: int
+    read: Callable[[slice | Integers], Floats]
+
+    def __len__(self) -> int:
+        """Number of rows n."""
+        return self.n_rows
+
+    def __getitem__(self, rows: slice | Integers, /) -> Floats:
+        """Some rows, shape (m, F)."""
+        return self.read(rows)
+
+
+def some_rows(rows: Rows, kept: Integers) -> Rows:
+    """A selection of rows, by their numbers, shape (n,)."""
+    return RowsBy(len(kept), lambda some: rows[kept[some]])
+
+
+@dataclass(frozen=True)
 class TreeOptions:
     """Options of growing trees."""
 
@@ -159,8 +180,14 @@ def bin_rows(rows: Rows, names: Sequence[str], categorical: Sequence[int], optio
 
 
 def model_names(names: Sequence[str]) -> list[str]:
-    """The names of features in LightGBM's file, which takes plain ones only; others stand there by their number."""
-    return [name if _PLAIN.fullmatch(name) else f"f{number}" for number, name in enumerate(names)]
+    """Names of features in LightGBM's file, which takes plain ones only; others stand there by number."""
+    chosen = list[str]()
+    for number, name in enumerate(names):
+        plain = name if _PLAIN.fullmatch(name) else f"f{number}"
+        while plain != name and plain in names:
+            plain += "_"
+        chosen.append(plain)
+    return chosen
 
 
 class BoostedTrees:

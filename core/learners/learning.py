@@ -30,7 +30,7 @@ import scipy
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, reduce_rows
 from posbias.core.choices import BALANCES, LEARNERS, Balance, LearningOptions, Room
 from posbias.core.errors import IdentifiabilityError, SchemaError
-from posbias.core.learners.boosting import BinnedRows, BoostedTrees, Rows, TreeOptions, bin_rows
+from posbias.core.learners.boosting import BinnedRows, BoostedTrees, Rows, TreeOptions, bin_rows, some_rows
 from posbias.core.learners.models import FactorModel, Forest, RowModel
 from posbias.core.training.layout import expected_attractions
 
@@ -120,7 +120,7 @@ class LearningData:
             query=self.query[documents],
             held_out=self.held_out[documents],
             counts=self.counts.take(documents),
-            features=None if features is None else replace(features, rows=SomeRows(features.rows, documents)),
+            features=None if features is None else replace(features, rows=some_rows(features.rows, documents)),
             pages=None,
             item=of(self.item),
             knowledge=of(self.knowledge),
@@ -181,22 +181,6 @@ def lists_to_learn_from(data: LearningData, learner: str) -> list[Lists]:
             "one against. Name the columns of one results page with --session, or choose another learner, such as pbm."
         )
     return pages
-
-
-@dataclass(frozen=True)
-class SomeRows:
-    """A selection of rows of features that need not be in memory."""
-
-    rows: Rows
-    kept: Integers  # numbers of the rows, shape (n,)
-
-    def __len__(self) -> int:
-        """Number of rows n."""
-        return len(self.kept)
-
-    def __getitem__(self, rows: slice | Integers, /) -> Floats:
-        """Rows by number within the selection, shape (m, F)."""
-        return self.rows[self.kept[rows]]
 
 
 def with_fewer_negatives(data: LearningData, share: float, seed: int) -> LearningData:

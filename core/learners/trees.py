@@ -75,7 +75,7 @@ from posbias.core.attractiveness import estimate_prior, posterior_by_position
 from posbias.core.choices import LearningOptions
 from posbias.core.errors import SchemaError
 from posbias.core.learners import learning
-from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, TreeOptions, bin_rows
+from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, RowsBy, TreeOptions, bin_rows
 from posbias.core.learners.learning import ClickLikelihood, Grown, Learned, Learner, LearningData, Loss, OnRound
 from posbias.core.learners.models import Forest
 from posbias.core.training.layout import grades_of, top_of
@@ -104,8 +104,8 @@ def learn_with_position(learner: Learner, data: LearningData, options: LearningO
     each = counts.n_entries / max(counts.n_units, 1)  # so that a leaf holds as many documents as it should
     trees = learning.tree_options(options)
     trees = replace(trees, leaf_rows=max(round(trees.leaf_rows * each), 1))
-    rows = DocumentsAtPositions(features, counts.unit_of_entry, data.place[counts.cell])
-    sets = learning.split_rows(rows.binned("position", trees), data.held_out[counts.unit_of_entry])
+    rows = bin_beside(features, counts.unit_of_entry, data.place[counts.cell], "position", trees)
+    sets = learning.split_rows(rows, data.held_out[counts.unit_of_entry])
     grown = learning.grow(sets, losses_by_entry(data), options, on_round)
     seeing = ModelText.parse(grown.trees.model_text(grown.best, learner.objective))
     importance = learning.importance_of([grown.trees], grown.best)
@@ -127,27 +127,16 @@ def losses_by_entry(data: LearningData) -> tuple[ClickLikelihood, ClickLikelihoo
     return ClickLikelihood(learnt, np.ones(learnt.n_cells)), ClickLikelihood(apart, np.ones(apart.n_cells))
 
 
-@dataclass(frozen=True)
-class DocumentsAtPositions:
-    """Rows of features, each document once for each position, with the position behind."""
-
-    features: learning.Features
-    document: Integers  # of each row, ascending, shape (R,)
-    position: NDArray[np.generic]  # of each row, or what else is known of it, shape (R,)
-
-    def __len__(self) -> int:
-        """Number of rows R."""
-        return len(self.document)
-
-    def __getitem__(self, rows: slice | Integers, /) -> Floats:
-        """Rows by number, shape (n, F + 1)."""
-        return np.column_stack([self.features.rows[self.document[rows]], self.position[rows].astype(np.float64)])
-
-    def binned(self, name: str, options: TreeOptions) -> BinnedRows:
-        """Bin the rows, the position under a name that no feature has."""
-        while name in self.features.names:
-            name += "_"
-        return bin_rows(self, [*self.features.names, name], self.features.categorical, options)
+def bin_beside(
+    features: learning.Features, document: Integers, column: NDArray[np.generic], name: str, options: TreeOptions
+) -> BinnedRows:
+    """Bin the features of documents, by ascending number, with a column behind, under a name that no feature has."""
+    while name in features.names:
+        name += "_"
+    rows = RowsBy(
+        len(document), lambda some: np.column_stack([features.rows[document[some]], column[some].astype(np.float64)])
+    )
+    return bin_rows(rows, [*features.names, name], features.categorical, options)
 
 
 def learn_with_theta(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
@@ -309,8 +298,7 @@ def ranker_knowledge(data: LearningData) -> Floats:
 def taught(data: LearningData, options: LearningOptions, on_round: OnRound) -> tuple[Grown, Floats]:
     """Stage 1: its trees, and the logit of gamma1 of each document, also of those held out, shape (D,)."""
     features, z = learning.features_of(data), ranker_knowledge(data)
-    rows = DocumentsAtPositions(features, np.arange(data.n_documents), z)
-    whole = rows.binned("ranker", learning.tree_options(options))
+    whole = bin_beside(features, np.arange(data.n_documents), z, "ranker", learning.tree_options(options))
     counts = data.weighted.only_cells(data.known)
     start = rate_of_alike(counts, data.theta, z, data.learnt)
     learnt, apart = learning.likelihoods(data, counts, data.theta)

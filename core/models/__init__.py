@@ -31,10 +31,10 @@ class ClickModel(Plugin):
     (`closed_form`), the first division is the maximum of the likelihood.
     """
 
-    reference: ClassVar[str]  # the paper that is followed
-    about: ClassVar[str]  # what it says, in a line of help
-    parameters: ClassVar[tuple[Parameter, ...]]  # them, by their names
-    unit_columns: ClassVar[tuple[str, ...]] = PAIR  # what has a parameter by unit of its own
+    reference: str  # the paper that is followed
+    about: str  # what it says, in a line of help
+    parameters: tuple[Parameter, ...]  # them, by their names
+    unit_columns: tuple[str, ...] = PAIR  # what has a parameter by unit of its own
     closed_form: ClassVar[bool] = False  # whether one pass over the log estimates it
     # What a click depends on beside its unit, `position` and perhaps `previous_click`, where it depends on nothing
     # else on its page, so that impressions can be counted whatever page they are on, and the model be fitted from

@@ -1,5 +1,7 @@
 """Click models by position: `pbm`, `tpbm`, `ubm`, and click rates."""
 
+from dataclasses import dataclass, replace
+
 import narwhals as nw
 import numpy as np
 import polars as pl
@@ -150,9 +152,14 @@ class UserBrowsingModel(FactorisedClickModel):
         return probability
 
 
+@dataclass(frozen=True, kw_only=True)
 class ClickRateModel(ClickModel):
     """P(C_r = 1) = rho, a rate by what the one parameter of the model differs by."""
 
+    name: str
+    about: str
+    parameters: tuple[Parameter, ...]
+    unit_columns: tuple[str, ...] = PAIR
     reference = "Craswell et al. 2008 (WSDM); Chuklin, Markov & de Rijke 2015"
     closed_form = True
     statistics_columns = (POSITION,)
@@ -174,34 +181,15 @@ class ClickRateModel(ClickModel):
         return (rng.random(pages.shown.shape) < self.click_probability(parameters, pages)) & pages.shown
 
 
-class GlobalCTRModel(ClickRateModel):
-    """GCTR: P(C_r = 1) = rho: what a model must beat to be one."""
-
-    name = "gctr"
-    about = "every impression is clicked equally often"
-    parameters = (Parameter("click_rate", "one"),)
-
-
-class RankCTRModel(ClickRateModel):
-    """RCTR: P(C_r = 1) = rho_k, k the position."""
-
-    name = "rctr"
-    about = "clicks depend on the position alone"
-    parameters = (Parameter("click_rate", "position"),)
-
-
-class DocumentCTRModel(ClickRateModel):
-    """DCTR: P(C_r = 1) = rho_qd."""
-
-    name = "dctr"
-    about = "clicks depend on the document alone"
-    parameters = (Parameter("click_rate", "unit"),)
-
-
-class RankDocumentCTRModel(ClickRateModel):
-    """RDCTR: P(C_r = 1) = rho_qdk."""
-
-    name = "rdctr"
-    about = "a click rate for each document at each position"
-    parameters = (Parameter("click_rate", "unit"),)
-    unit_columns = (*PAIR, POSITION)
+GCTR = ClickRateModel(
+    name="gctr", about="every impression is clicked equally often", parameters=(Parameter("click_rate", "one"),)
+)
+RCTR = ClickRateModel(
+    name="rctr", about="clicks depend on the position alone", parameters=(Parameter("click_rate", "position"),)
+)
+DCTR = ClickRateModel(
+    name="dctr", about="clicks depend on the document alone", parameters=(Parameter("click_rate", "unit"),)
+)
+RDCTR = replace(
+    DCTR, name="rdctr", about="a click rate for each document at each position", unit_columns=(*PAIR, POSITION)
+)

@@ -227,13 +227,7 @@ def _names_in(engine: ServingEngine, names: Sequence[str]) -> list[str]:
     """The names of features in an engine: Vespa reads `dwell-time` as a difference, others print `a=1,b=2`."""
     if engine == "vespa":
         return [f"lgb_{number}" for number in range(len(names))]
-    chosen = list[str]()
-    for plain, name in zip(model_names(names), names, strict=True):
-        unique = plain
-        while unique != name and unique in names:
-            unique += "_"
-        chosen.append(unique)
-    return chosen
+    return model_names(names)
 
 
 # --- numbers ---

@@ -222,14 +222,14 @@ def guarded(node: Node, features: frozenset[int], ceiling: float, known: Mapping
         node: of the tree, without sets of categories.
         features: which may be missing.
         ceiling: above every number, and below what stands for a missing value.
-        known: whether a feature is missing, where a split above has told.
+        known: whether a feature is missing, where a split above decides it.
     """
     known = known or {}
     if isinstance(node, Leaf):
         return node
 
-    def both(of: NumberSplit | CategorySplit, told: Mapping[int, bool]) -> NumberSplit | CategorySplit:
-        left, right = (guarded(child, features, ceiling, told) for child in (of.left, of.right))
+    def both(of: NumberSplit | CategorySplit, known_here: Mapping[int, bool]) -> NumberSplit | CategorySplit:
+        left, right = (guarded(child, features, ceiling, known_here) for child in (of.left, of.right))
         return of._replace(left=left, right=right)
 
     feature = node.feature

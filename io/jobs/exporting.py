@@ -136,7 +136,7 @@ def export(ranker: Ranker, request: ServingOptions, result: Result) -> None:
         "n_features": len(names),
         "lift": f"{model.lift:.6g}",
         "again": again,
-        "said": "\n".join(f"- {each.sentence}" for each in result.reasons),
+        "reasons": "\n".join(f"- {each.sentence}" for each in result.reasons),
     }
     write_export(model, ranker.features, result.folder, name=request.name, words=words)
     result.content["schema"] = "posbias.export"

@@ -42,7 +42,6 @@ class TrainingFormat(Plugin):
     """Writes a training set: `write` once per part, in any order and in any process, then `finish` once."""
 
     needs_features: ClassVar[bool] = True  # whether the trainer has nothing to load where there is no feature
-    takes: ClassVar[tuple[str, ...]] = ()  # options that only some formats take, which it must be given
 
     def check(self, layout: Layout) -> None:
         """Raise a UsageError if it cannot carry a layout, which says why, and what to use instead."""
@@ -213,72 +212,48 @@ def join_pieces(folder: Path, file: str, *pieces_of: str, header: str = "") -> N
                 pieces[part].unlink()
 
 
-class PlainFormat(TrainingFormat):
+@dataclass(frozen=True)
+class TableFormat(TrainingFormat):
     """A format of tables that are named as it is: `rows`, of the rows or of the preferences.
 
-    The rows of preferences, with their features, are `documents`.
+    The rows of preferences, with their features, are `documents`. `rows/part-00000.parquet`, ..., or
+    `rows/part-00000.csv`, ..., with a header. Trainers need ids and texts to the letter, formulas too.
     """
 
+    name: str
     needs_features = False
-
-    @abstractmethod
-    def write_preferences(self, preferences: pl.LazyFrame, path: Path) -> None:
-        """Write the preferences of a part."""
-
-    @abstractmethod
-    def write_rows(self, chunks: Iterator[pl.DataFrame], features: Sequence[str], path: Path) -> None:
-        """Write the rows of a part."""
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
         """Write one file, and for preferences a second one where there are features."""
         rows = table_part(folder, ROWS, part, self.name)
+        if part.preferences is not None:
+            weights = weight_columns(part.preferences.collect_schema())
+            ids = (name for name in training_set.ids if name != DOC)
+            preferences = part.preferences.select(*ids, WINNER, LOSER, *weights)
+            if self.name == "csv":
+                as_text_columns(preferences).sink_csv(rows)
+            else:
+                sink_table(preferences, rows)
+            if not training_set.features:
+                return
+            rows = table_part(folder, "documents", part, self.name)
         chunks = (chunk.drop(training_set.layout.left_out) for chunk in part.rows)
-        features = feature_names(training_set)
-        if part.preferences is None:
-            self.write_rows(chunks, features, rows)
-            return
-        weights = weight_columns(part.preferences.collect_schema())
-        ids = (name for name in training_set.ids if name != DOC)
-        self.write_preferences(part.preferences.select(*ids, WINNER, LOSER, *weights), rows)
-        if features:
-            self.write_rows(chunks, features, table_part(folder, "documents", part, self.name))
+        if self.name == "csv":
+            booleans = cs.by_name(feature_names(training_set)) & cs.boolean()
+            with rows.open("wb") as file:
+                for number, chunk in enumerate(chunks):
+                    as_text = as_text_columns(chunk.lazy().with_columns(booleans.cast(pl.Int8)))
+                    as_text.collect().write_csv(file, include_header=number == 0)
+        else:
+            for _ in write_in_one_file(chunks, rows):
+                pass
 
     def finish(self, training_set: TrainingSet, folder: Path) -> None:
         """Write the features and the script, which reads either format."""
         write_script(training_set, folder, "tables")
 
 
-class ParquetFormat(PlainFormat):
-    """`rows/part-00000.parquet`, ..."""
-
-    name = "parquet"
-
-    def write_preferences(self, preferences: pl.LazyFrame, path: Path) -> None:
-        """Write all of them."""
-        sink_table(preferences, path)
-
-    def write_rows(self, chunks: Iterator[pl.DataFrame], features: Sequence[str], path: Path) -> None:
-        """Write chunk after chunk."""
-        del features
-        for _ in write_in_one_file(chunks, path):
-            pass
-
-
-class CsvFormat(PlainFormat):
-    """`rows/part-00000.csv`, ..., with a header. Trainers need ids and texts to the letter, formulas too."""
-
-    name = "csv"
-
-    def write_preferences(self, preferences: pl.LazyFrame, path: Path) -> None:
-        """Write all of them."""
-        as_text_columns(preferences).sink_csv(path)
-
-    def write_rows(self, chunks: Iterator[pl.DataFrame], features: Sequence[str], path: Path) -> None:
-        """Write chunk after chunk, true and false as 1 and 0."""
-        with path.open("wb") as file:
-            for number, chunk in enumerate(chunks):
-                rows = chunk.with_columns((cs.by_name(features) & cs.boolean()).cast(pl.Int8))
-                as_text_columns(rows.lazy()).collect().write_csv(file, include_header=number == 0)
+PARQUET, CSV = TableFormat("parquet"), TableFormat("csv")
 
 
 @dataclass(frozen=True)

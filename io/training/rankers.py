@@ -30,8 +30,8 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized, number_rows
 from posbias.core.errors import LogFormatError, SchemaError, UsageError, escaped_json
 from posbias.core.fit.propensities import PROPENSITY
-from posbias.core.learners.boosting import ModelText, Rows, runs
-from posbias.core.learners.learning import Features, Learned, Learner, LearningData, Pages, SomeRows, sigmoid
+from posbias.core.learners.boosting import ModelText, Rows, RowsBy, runs, some_rows
+from posbias.core.learners.learning import Features, Learned, Learner, LearningData, Pages, sigmoid
 from posbias.core.learners.models import FactorModel, Forest, NetworkModel
 from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, DOC, PAIR, QUERY, SESSION, WEIGHT
@@ -287,38 +287,15 @@ class RowsOnDisk:
         return values.reshape(number, self.n_columns)
 
 
-@dataclass(frozen=True)
-class WithoutColumn:
-    """Rows of features less one of them."""
-
-    rows: Rows
-    column: int
-
-    def __len__(self) -> int:
-        """Number of rows."""
-        return len(self.rows)
-
-    def __getitem__(self, rows: slice | Integers, /) -> Floats:
-        """Some rows, shape (n, F - 1)."""
-        return np.delete(self.rows[rows], self.column, axis=1)
-
-
-@dataclass(frozen=True)
-class AsServed:
+def as_served(rows: Rows, *, missing_as_zero: bool) -> Rows:
     """Rows of features as a search engine hands them to a model: singles, and 0 where some version reads that."""
 
-    rows: Rows
-    missing_as_zero: bool
-
-    def __len__(self) -> int:
-        """Number of rows."""
-        return len(self.rows)
-
-    def __getitem__(self, rows: slice | Integers, /) -> Floats:
-        """Some rows, shape (n, F)."""
+    def read(some: slice | Integers) -> Floats:
         with np.errstate(over="ignore"):
-            values = self.rows[rows].astype(np.float32).astype(np.float64)
-        return np.where(np.isnan(values), 0.0, values) if self.missing_as_zero else values
+            values = rows[some].astype(np.float32).astype(np.float64)
+        return np.where(np.isnan(values), 0.0, values) if missing_as_zero else values
+
+    return RowsBy(len(rows), read)
 
 
 def encoded(rows: pl.DataFrame, features: Sequence[Feature]) -> Floats:
@@ -421,7 +398,8 @@ def prepare(
         if columns[place].categories is not None:
             raise SchemaError(f"--ranker-score {score}: holds text. Name the number that the ranker orders by.")
         knowledge = np.concatenate([rows[some][:, place] for some in runs(len(rows))])
-        rows, columns = WithoutColumn(rows, place), (*columns[:place], *columns[place + 1 :])
+        all_rows, columns = rows, (*columns[:place], *columns[place + 1 :])
+        rows = RowsBy(len(all_rows), lambda some: np.delete(all_rows[some], place, axis=1))
     pairs = [part.rows.scan().select(GROUP, *PAIR) for part, _ in parts]
     queries = [part.select(QUERY).collect().to_series() for part in pairs]
     apart = [in_validation(query, validation).to_numpy() for query in queries] if validation else []
@@ -437,7 +415,7 @@ def prepare(
     scans, statistics = tuple(part.select(PAIR) for part in pairs), counted.statistics
     read = counted.read if learner.source == "pages" else None
     query, order = _queries(pairs)
-    names, in_order = tuple(feature.name for feature in columns), SomeRows(rows, order)
+    names, in_order = tuple(feature.name for feature in columns), some_rows(rows, order)
     pages = None if read is None else _pages(read, counted.plan, statistics.cells, scans)
     item = None
     if not learner.needs_features:

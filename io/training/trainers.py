@@ -7,10 +7,10 @@ XGBoost's own reader of text is deprecated since 3.1, warns, and misses the last
 take one weight per group, which that text cannot hold. So the script reads both by other means, exactly.
 """
 
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO
 from urllib.parse import quote
 
 import polars as pl
@@ -249,19 +249,23 @@ class RankLibFormat(JudgmentFormat):
         write_script(training_set, folder, self.name, self.name)
 
 
+@dataclass(frozen=True, kw_only=True)
 class JudgmentListFormat(JudgmentFormat):
     """A format of judgments alone: features, debiased rates and counts stand beside it, in `rows`."""
 
-    header: ClassVar[str] = ""  # what stands before the pieces in it
-    end: ClassVar[str] = ""  # of a JSON array, whose entries are lines behind a comma each
+    name: str
+    file: str  # its only one
+    # Makes its text of whole groups: `group`, `query` and `doc` as text that is not empty, `grade`, and `index`, that
+    # of a search engine. It travels: no lambda.
+    lines: Callable[[pl.DataFrame], pl.Series]
+    header: str = ""  # what stands before the pieces in it
+    end: str = ""  # of a JSON array, whose entries are lines behind a comma each
+    takes: tuple[str, ...] = ()
 
-    @abstractmethod
-    def lines(self, judged: pl.DataFrame) -> pl.Series:
-        """The text of whole groups.
-
-        Args:
-            judged: `group`, `query` and `doc` as text that is not empty, `grade`, and `index`, that of a search engine.
-        """
+    def files(self, training_set: TrainingSet) -> Sequence[str]:
+        """The file that pieces make."""
+        del training_set
+        return (self.file,)
 
     def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
         """Append whole groups.
@@ -281,10 +285,9 @@ class JudgmentListFormat(JudgmentFormat):
 
     def finish(self, training_set: TrainingSet, folder: Path) -> None:
         """Join the pieces; write the features, the script and what the file is for."""
-        (file,) = self.made
-        join_pieces(folder, file, header=self.header)
+        join_pieces(folder, self.file, header=self.header)
         if self.end:
-            with (folder / file).open("rb+") as whole:
+            with (folder / self.file).open("rb+") as whole:
                 whole.seek(len(self.header.encode()))
                 whole.write(b" ")  # in the place of the first comma
                 whole.seek(0, 2)
@@ -292,79 +295,71 @@ class JudgmentListFormat(JudgmentFormat):
         write_script(training_set, folder, "judgments", self.name)
 
 
-class QrelsFormat(JudgmentListFormat):
-    """TREC qrels, `query 0 doc grade`: what trec_eval, ir_measures, pytrec_eval and ranx evaluate runs with.
-
-    Blanks in ids are percent-encoded.
-    """
-
-    name = "qrels"
-    made = ("judgments.qrels",)
-
-    def lines(self, judged: pl.DataFrame) -> pl.Series:
-        """A line each."""
-        codes = [quote(character) for character in _NOT_IN_A_FIELD]
-        ids = pl.col("query", "doc").str.replace_many(_NOT_IN_A_FIELD, codes)
-        line = pl.concat_str("query", pl.lit(" 0 "), "doc", pl.lit(" "), GRADE)
-        return judged.with_columns(ids).select(line).to_series()
+def _of_qrels(judged: pl.DataFrame) -> pl.Series:
+    """A line each. Blanks in ids are percent-encoded."""
+    codes = [quote(character) for character in _NOT_IN_A_FIELD]
+    ids = pl.col("query", "doc").str.replace_many(_NOT_IN_A_FIELD, codes)
+    line = pl.concat_str("query", pl.lit(" 0 "), "doc", pl.lit(" "), GRADE)
+    return judged.with_columns(ids).select(line).to_series()
 
 
-class OpenSearchFormat(JudgmentListFormat):
-    """The body of `PUT _plugins/_search_relevance/judgments`, an import of OpenSearch's Search Relevance Workbench.
-
-    It takes ratings as texts.
-    """
-
-    name = "opensearch"
-    made = ("judgments.json",)
-    header = """{
-"name": "posbias",
-"description": "Judgments from clicks, corrected for position bias",
-"type": "IMPORT_JUDGMENT",
-"judgmentRatings": [
-"""
-    end = "]\n}\n"
-
-    def lines(self, judged: pl.DataFrame) -> pl.Series:
-        """A line a query."""
-        rated = _by_query(judged, pl.struct(docId="doc", rating=pl.col(GRADE).cast(pl.String)))
-        return "," + rated.select(pl.struct("query", "ratings").struct.json_encode()).to_series()
+def _of_opensearch(judged: pl.DataFrame) -> pl.Series:
+    """A line a query, with ratings as texts."""
+    rated = _by_query(judged, pl.struct(docId="doc", rating=pl.col(GRADE).cast(pl.String)))
+    return "," + rated.select(pl.struct("query", "ratings").struct.json_encode()).to_series()
 
 
-class ElasticsearchFormat(JudgmentListFormat):
-    """The body of `POST INDEX/_rank_eval`, of Elasticsearch and OpenSearch: metric, template, a request a query."""
-
-    name = "elasticsearch"
-    takes = ("search_index",)
-    made = ("rank_eval.json",)
-    header = """{
-"metric": {"dcg": {"k": 10, "normalize": true}},
-"templates": [{"id": "search", "template": {"inline": {"query": {"multi_match": {"query": "{{query}}"}}}}}],
-"requests": [
-"""
-    end = "]\n}\n"
-
-    def lines(self, judged: pl.DataFrame) -> pl.Series:
-        """A line a query."""
-        rated = _by_query(judged, pl.struct(_index="index", _id="doc", rating=GRADE))
-        request = pl.struct(id="query", template_id=pl.lit("search"), params=pl.struct("query"), ratings="ratings")
-        return "," + rated.select(request.struct.json_encode()).to_series()
+def _of_elasticsearch(judged: pl.DataFrame) -> pl.Series:
+    """A line a query."""
+    rated = _by_query(judged, pl.struct(_index="index", _id="doc", rating=GRADE))
+    request = pl.struct(id="query", template_id=pl.lit("search"), params=pl.struct("query"), ratings="ratings")
+    return "," + rated.select(request.struct.json_encode()).to_series()
 
 
-class QuepidFormat(JudgmentListFormat):
-    """CSV with the columns of Quepid's import of ratings; a text that holds a comma or a quote is quoted."""
-
-    name = "quepid"
-    made = ("ratings.csv",)
-    header = "query,docid,rating\n"
-
-    def lines(self, judged: pl.DataFrame) -> pl.Series:
-        """A line each, as the import splits lines before it looks for quotes."""
-        texts = judged.select(pl.col("query", "doc").str.replace_all(r"[\r\n]+", " "), GRADE)
-        return pl.Series([texts.write_csv(include_header=False).rstrip("\n")])
+def _of_quepid(judged: pl.DataFrame) -> pl.Series:
+    """A line each, as the import splits lines before it looks for quotes."""
+    texts = judged.select(pl.col("query", "doc").str.replace_all(r"[\r\n]+", " "), GRADE)
+    return pl.Series([texts.write_csv(include_header=False).rstrip("\n")])
 
 
 def _by_query(judged: pl.DataFrame, ratings: pl.Expr) -> pl.DataFrame:
     """One row a query: `query`, and the list of the ratings of its documents."""
     rated = judged.select(GROUP, "query", ratings.alias("ratings"))
     return rated.group_by(GROUP, maintain_order=True).agg(pl.first("query"), "ratings")
+
+
+QRELS = JudgmentListFormat(name="qrels", file="judgments.qrels", lines=_of_qrels)
+"""TREC qrels, `query 0 doc grade`: what trec_eval, ir_measures, pytrec_eval and ranx evaluate runs with."""
+
+_ARRAY_END = "]\n}\n"
+
+OPENSEARCH = JudgmentListFormat(
+    name="opensearch",
+    file="judgments.json",
+    lines=_of_opensearch,
+    header="""{
+"name": "posbias",
+"description": "Judgments from clicks, corrected for position bias",
+"type": "IMPORT_JUDGMENT",
+"judgmentRatings": [
+""",
+    end=_ARRAY_END,
+)
+"""The body of `PUT _plugins/_search_relevance/judgments`, an import of OpenSearch's Search Relevance Workbench."""
+
+ELASTICSEARCH = JudgmentListFormat(
+    name="elasticsearch",
+    file="rank_eval.json",
+    lines=_of_elasticsearch,
+    header="""{
+"metric": {"dcg": {"k": 10, "normalize": true}},
+"templates": [{"id": "search", "template": {"inline": {"query": {"multi_match": {"query": "{{query}}"}}}}}],
+"requests": [
+""",
+    end=_ARRAY_END,
+    takes=("search_index",),
+)
+"""The body of `POST INDEX/_rank_eval`, of Elasticsearch and OpenSearch: metric, template, a request a query."""
+
+QUEPID = JudgmentListFormat(name="quepid", file="ratings.csv", lines=_of_quepid, header="query,docid,rating\n")
+"""CSV with the columns of Quepid's import of ratings; a text that holds a comma or a quote is quoted."""
