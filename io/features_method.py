@@ -138,11 +138,11 @@ def _lay_out(number: int, impressions: pl.LazyFrame, layout: _Layout) -> list[La
     """The rows of a bucket; of one that a frequent query makes large, in pieces of whole clusters."""
     n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
     key = pl.col(SESSION if layout.by == "session" else QUERY).hash(_OTHER_SEED) % n_pieces
-    parts: list[LaidOut | None] = []
+    parts = list[LaidOut]()
     for piece in range(n_pieces):
         some = (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
-        parts.append(keep_rows(layout.folder, f"impressions-{number:05d}-{piece:05d}", layout.rows(some), None))
-    return [part for part in parts if part is not None]
+        parts += keep_rows(layout.folder, f"impressions-{number:05d}-{piece:05d}", layout.rows(some), None)
+    return parts
 
 
 @dataclass(frozen=True)

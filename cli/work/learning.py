@@ -37,7 +37,7 @@ from posbias.io.engines.engine import Engine
 from posbias.io.fits.verdicts import unweighted_clicks
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
 from posbias.io.jobs.training import reasons_of_contexts, weights_from
-from posbias.io.results.conclusions import GOOD, NOTE, STOP, Reason, reason
+from posbias.io.results.conclusions import GOOD, NOTE, Reason, reason
 from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.laid_out import covariance_of_theta, examination_of
 from posbias.io.training.rankers import (
@@ -258,7 +258,7 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
     chosen = _chosen(learned.report["chosen"]) if "chosen" in learned.report and not leaks else []
     documents_of = f"{data.n_documents:,} documents of {counted_as(sizes['queries'], 'queries')}"
     result.headline = f"a ranker is learnt from {documents_of}" + _gains(chosen)
-    result.reasons += [*chosen, *(Reason(code, STOP, *warning) for code, warning in learned.warnings.items())]
+    result.reasons += [*chosen, *(reason(*warning) for warning in learned.warnings.items())]
     theta_of = f"--propensities {quote(request.propensities or 'FIT')}"
     result.next = f"posbias predict LATER_LOGS {theta_of} --scores {result.target}/scores.parquet -o predicted"
     if learned.importance is not None:

@@ -82,7 +82,7 @@ def learn_blend(_: Learner, data: LearningData, options: LearningOptions, on_rou
     """Compare the rankers on held-out queries, and learn what is chosen from all of them."""
     choice = choose(held_out_scores(data, options, on_round))
     learned = {name: _CANDIDATES[name].learn(data, options, on_round) for name, share in choice.shares.items() if share}
-    rows, losses = learning.features_of(data).rows, learning.likelihoods(data, *trees.PBM.examined(data))
+    rows, losses = learning.features_of(data).rows, learning.likelihoods(trees.PBM, data)
     models, factors, logits = list[ModelText](), list[float](), np.zeros(data.n_documents)
     for name, of_one in learned.items():
         if not isinstance(of_one.model, Forest):
@@ -273,17 +273,11 @@ def harm(choice: Choice, margin: float) -> Warnings:
     """Warnings against putting the ranker in the place of the log's own order."""
     gain = choice.gains.get(LOGGED)
     if gain is None or not np.isfinite(gain[0].low):
-        sentence = "Too few queries compare the ranker with the log's own order: look at it with posbias evaluate."
-        return {"ranker-not-compared": (sentence, {"queries": choice.queries})}
+        return {"ranker-not-compared": {"queries": choice.queries}}
     value, base = gain
     if not base > 0 or value.low / base >= -margin:
         return {}
-    sentence = (
-        f"Do not put this ranker in the place of the log's own order: it may lose {-value.low / base:.0%} of its "
-        f"clicks, more than the {margin:.0%} of never_worse. The log's ranking may know what the features lack: "
-        "add features, or more days of logs."
-    )
-    return {"ranker-may-lose": (sentence, {"may_lose": float(-value.low / base), "allowed": margin})}
+    return {"ranker-may-lose": {"may_lose": float(-value.low / base), "allowed": margin}}
 
 
 AUTO = Learner(

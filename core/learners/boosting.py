@@ -97,9 +97,6 @@ class TreeOptions:
         }
 
 
-def _ignore(_: str) -> None: ...
-
-
 def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
     """Import LightGBM.
 
@@ -110,8 +107,8 @@ def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
         import lightgbm  # noqa: PLC0415 - only learners need it
     except ImportError as error:
         raise MissingExtraError.of("a ranker of trees", "lightgbm") from error
-    unheard = SimpleNamespace(info=_ignore, warning=_ignore)  # what a user must know, we say ourselves
-    lightgbm.register_logger(unheard)
+    # What a user must know, we say ourselves
+    lightgbm.register_logger(SimpleNamespace(info=lambda _: None, warning=lambda _: None))
     return lightgbm
 
 

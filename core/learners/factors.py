@@ -151,17 +151,12 @@ def _choose(
     penalty = max(with_factors, key=with_factors.__getitem__)
     chosen, best = with_factors[penalty], max(value for value, _ in tried.values())
     figures = {"with_factors": chosen, "without_factors": best}
-    warning = (
-        "Factors did not help on this log: impressions that were set apart are predicted better when every query "
-        f"has the same list ({best:.5f} per impression) than by any factors ({chosen:.5f}). More pages per query "
-        "would help; --learner-options regularization=X names a penalty of your own."
-    )
     chosen_by: dict[str, Any] = {
         "impressions_apart": float(loss.impressions.sum()),
         "fits": len(tried) + 1,
         "tried": [{"regularization": one, "value": value, "factors": has} for one, (value, has) in tried.items()],
     }
-    return penalty, chosen_by, {} if chosen >= best else {"factors-do-not-help": (warning, figures)}
+    return penalty, chosen_by, {} if chosen >= best else {"factors-do-not-help": figures}
 
 
 def _items(data: LearningData) -> Integers:

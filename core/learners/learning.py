@@ -240,8 +240,8 @@ def tree_options(options: LearningOptions) -> TreeOptions:
     )
 
 
-Warnings = dict[str, tuple[str, dict[str, float]]]
-"""Sentences with their figures, by the code of each."""
+Warnings = dict[str, dict[str, float]]
+"""The figures of reasons not to use what was learnt, by their codes."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class Learned:
     # theta as the learner itself estimates it, relative to the first cell, shape (K,); None where it is given
     propensities: Floats | None = None
     report: dict[str, Any] = field(default_factory=dict[str, Any])  # what else the manifest says
-    warnings: Warnings = field(default_factory=dict[str, tuple[str, dict[str, float]]])  # why not to use it
+    warnings: Warnings = field(default_factory=dict[str, dict[str, float]])  # why not to use it
 
 
 class Loss(Protocol):
@@ -334,7 +334,7 @@ class Learner:
     name: str  # on the command line
     reference: str  # the paper that describes it
     family: Callable[["Learner", LearningData, LearningOptions, OnRound], Learned]
-    fits: Any = None  # what its family fits: a loss, or how towers are joined
+    fits: Any = None  # what its family fits: losses (see `learn_trees`), or how towers are joined
     source: Source = "counts"  # by query and document, for which statistics will do, or pages
     needs_features: bool = True  # else it learns from who saw what
     needs_randomized: bool = False  # to know which rows were placed at random
@@ -452,6 +452,11 @@ def grow(
     return Grown(trees, rounds.best, rounds.curve)
 
 
+def learn_trees(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
+    """Grow trees on the losses that the learner fits, of the documents to learn from and of those set apart."""
+    return grow(binned(data, options), learner.fits(learner, data), options, on_round).learned(learner.objective)
+
+
 def importance_of(forests: Sequence[BoostedTrees], trees: int | None = None) -> pl.DataFrame:
     """`feature` (its number), `gain` and `splits`, of the first trees of each."""
     gain, splits = (
@@ -522,8 +527,9 @@ class ClickLikelihood(LossOfCounts):
         return total / max(float(self.counts.impressions.sum()), _TINY)
 
 
-def likelihoods(data: LearningData, counts: CountTable, theta: Floats) -> tuple[ClickLikelihood, ClickLikelihood]:
+def likelihoods(learner: Learner, data: LearningData) -> tuple[ClickLikelihood, ClickLikelihood]:
     """The likelihood of the clicks of the documents to learn from, and of those set apart."""
+    counts, theta = learner.examined(data)
     return ClickLikelihood(counts.take(data.learnt), theta), ClickLikelihood(counts.take(data.apart), theta)
 
 

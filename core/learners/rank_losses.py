@@ -60,6 +60,7 @@ expected share of false discoveries (Benjamini & Hochberg 1995).
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import scipy
@@ -136,20 +137,11 @@ class BoundedRanks(Loss):
         return sum_by_number(document.ravel(), values.ravel(), self.n_documents)
 
 
-def ranks_of_clicks(learner: Learner, data: LearningData) -> tuple[BoundedRanks, BoundedRanks]:
+def ranks_of_clicks(learner: Learner, data: LearningData, cost: Cost) -> tuple[BoundedRanks, BoundedRanks]:
     """The ranks of the clicks, weighted by the propensities of their cells."""
     weight = np.where(data.known, 1 / np.maximum(data.theta, LEAST_PROPENSITY), 0.0)
     learnt, apart = learning.lists_to_learn_from(data, learner.name), learning.clicked_lists(data, data.apart)
-    return (
-        BoundedRanks(learnt, weight, len(data.learnt), learner.fits),
-        BoundedRanks(apart, weight, len(data.apart), learner.fits),
-    )
-
-
-def learn_from_ranks(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-    """Grow trees on the ranks of clicked documents."""
-    losses = ranks_of_clicks(learner, data)
-    return learning.grow(learning.binned(data, options), losses, options, on_round).learned(learner.objective)
+    return BoundedRanks(learnt, weight, len(data.learnt), cost), BoundedRanks(apart, weight, len(data.apart), cost)
 
 
 def learn_dual(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
@@ -376,8 +368,8 @@ def clicks_differ(one: Floats, of_one: Floats, other: Floats, of_other: Floats) 
 IPW_ARP = Learner(
     "ipw-arp",
     "Joachims et al. 2017; Agarwal et al. 2019",
-    learn_from_ranks,
-    AVERAGE_RANK,
+    learning.learn_trees,
+    partial(ranks_of_clicks, cost=AVERAGE_RANK),
     source="pages",
     measure="weighted mean of the bounded rank of clicked documents, negative",
     objective=learning.RAW,
@@ -386,7 +378,7 @@ IPW_DCG = replace(
     IPW_ARP,
     name="ipw-dcg",
     reference="Agarwal et al. 2019",
-    fits=DISCOUNTED_GAIN,
+    fits=partial(ranks_of_clicks, cost=DISCOUNTED_GAIN),
     measure="weighted mean of the bounded discounted gain of clicked documents",
 )
 DLA = Learner(

@@ -92,12 +92,6 @@ _GROUPS = 20  # of documents with alike z
 _MOST_DOCUMENTS = 10_000  # of a query, which LightGBM ranks
 
 
-def learn_from_clicks(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-    """Grow trees on the likelihood of clicks."""
-    losses = learning.likelihoods(data, *learner.examined(data))
-    return learning.grow(learning.binned(data, options), losses, options, on_round).learned(learner.objective)
-
-
 def learn_with_position(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
     """Grow trees on every document at every position, and take the position out of them."""
     features, counts = learning.features_of(data), data.counts
@@ -273,7 +267,7 @@ def distil(
 ) -> Learned:
     """Learn from features and the ranker (`taught`, unless that is given), then its labels from features alone."""
     grown, logits = teacher or taught(data, options, on_round)
-    learnt, apart = learning.likelihoods(data, *learner.examined(data))
+    learnt, apart = learning.likelihoods(learner, data)
     own, gamma = data.counts.take(data.learnt).only_cells(data.known), learning.sigmoid(logits)
     learnt.label, spread = soft_labels(own, data.theta, gamma[data.learnt])
     apart.label = gamma[data.apart]
@@ -301,7 +295,7 @@ def taught(data: LearningData, options: LearningOptions, on_round: OnRound) -> t
     whole = bin_beside(features, np.arange(data.n_documents), z, "ranker", learning.tree_options(options))
     counts = data.weighted.only_cells(data.known)
     start = rate_of_alike(counts, data.theta, z, data.learnt)
-    learnt, apart = learning.likelihoods(data, counts, data.theta)
+    learnt, apart = (ClickLikelihood(counts.take(some), data.theta) for some in (data.learnt, data.apart))
     learnt.offset, apart.offset = start[data.learnt], start[data.apart]
     sets = learning.split_rows(whole, data.held_out)
     grown = learning.grow(sets, (learnt, apart), options, on_round)
@@ -345,18 +339,20 @@ def soft_labels(counts: CountTable, theta: Floats, gamma: Floats) -> tuple[Float
 
 
 _OF_COUNTS = (*learning.OF_TREES, "negative_share")
-PBM = Learner("pbm", "Wang et al. 2018", learn_from_clicks, is_probability=True, takes=(*_OF_COUNTS, "balance"))
-NAIVE = replace(PBM, name="naive", reference="Friedman 2001", uses_propensities=False)
-POSITION_FEATURE = Learner(
-    "position-feature",
-    "Guo et al. 2019",
-    learn_with_position,
-    uses_propensities=False,
+PBM = Learner(
+    "pbm",
+    "Wang et al. 2018",
+    learning.learn_trees,
+    learning.likelihoods,
     is_probability=True,
-    takes=_OF_COUNTS,
+    takes=(*_OF_COUNTS, "balance"),
 )
-REGRESSION_EM = Learner(
-    "regression-em", "Wang et al. 2018", learn_with_theta, uses_propensities=False, is_probability=True
+NAIVE = replace(PBM, name="naive", reference="Friedman 2001", uses_propensities=False)
+POSITION_FEATURE = replace(
+    NAIVE, name="position-feature", reference="Guo et al. 2019", family=learn_with_position, takes=_OF_COUNTS
+)
+REGRESSION_EM = replace(
+    NAIVE, name="regression-em", reference=PBM.reference, family=learn_with_theta, takes=learning.OF_TREES
 )
 LAMBDARANK = Learner("lambdarank", "Burges 2010", learn_from_grades, measure="NDCG on grades", objective=OBJECTIVE)
 DISTILLED = replace(

@@ -459,9 +459,10 @@ class Agreement:
 
 
 _BLOCK = 500
+_MOST_COMPARED = 4000  # rows of which all pairs are compared, spread evenly
 
 
-def agreement(expected: Floats, scores: Floats, lift: float, *, is_double: bool, most: int = 4000) -> Agreement:
+def agreement(expected: Floats, scores: Floats, lift: float, *, is_double: bool) -> Agreement:
     """Compare an engine's scores with the ranker's, shapes (n,).
 
     Sums of singles are off by the spacing of singles at their size: 1e-6 at 16, with the lift.
@@ -471,12 +472,11 @@ def agreement(expected: Floats, scores: Floats, lift: float, *, is_double: bool,
         scores: the engine's, less the lift.
         lift: what the engine's scores have more.
         is_double: whether they are to be equal.
-        most: rows of which all pairs are compared, spread evenly.
     """
     scale = max(1.0, float(np.abs(scores + lift).max(initial=0.0)) / 16)
     explained, apart = (0.0, 0.0) if is_double else (_EXPLAINED * scale, _FURTHER * scale)
     off, pairs, swapped, further = np.abs(scores - expected), 0, 0, 0
-    some = np.unique(np.linspace(0, max(len(expected) - 1, 0), most).astype(np.int64))[: len(expected)]
+    some = np.unique(np.linspace(0, max(len(expected) - 1, 0), _MOST_COMPARED).astype(np.int64))[: len(expected)]
     ours, theirs = expected[some], scores[some]
     for first in range(0, len(some), _BLOCK):
         ahead = ours[first : first + _BLOCK, np.newaxis] - ours

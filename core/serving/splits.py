@@ -228,8 +228,8 @@ def guarded(node: Node, features: frozenset[int], ceiling: float, known: Mapping
     if isinstance(node, Leaf):
         return node
 
-    def both(of: NumberSplit | CategorySplit, known_here: Mapping[int, bool]) -> NumberSplit | CategorySplit:
-        left, right = (guarded(child, features, ceiling, known_here) for child in (of.left, of.right))
+    def both(of: NumberSplit | CategorySplit, known_now: Mapping[int, bool]) -> NumberSplit | CategorySplit:
+        left, right = (guarded(child, features, ceiling, known_now) for child in (of.left, of.right))
         return of._replace(left=left, right=right)
 
     feature = node.feature

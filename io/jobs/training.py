@@ -23,11 +23,12 @@ from posbias.io.jobs.tables import Result
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason, reason
 from posbias.io.training.feature_parts import FeaturesRequest, bring_features
-from posbias.io.training.format import TrainingFiles, TrainingFormat, write_as_laid_out, write_training_sets
+from posbias.io.training.format import TrainingFormat, write_as_laid_out, write_training_sets
 from posbias.io.training.laid_out import (
     PageLayout,
     PairsOfParts,
     RowBuffer,
+    TrainingSet,
     by_signature,
     check_unidentified,
     count_documents,
@@ -197,16 +198,16 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
     result.reasons += weight_reasons(summary)
     if not result.headline:  # of a weighing alone: a fit has its own
         result.headline = f"{plural(clicks, 'clicks')} are weighted for position"
-    files = TrainingFiles(layout, request.grouping, request.form, request.search_index)
+    about = TrainingSet(layout, layout.ids(request.grouping), (), request.search_index)
     if passes_on:
         with closing(laid_out):  # where writing fails, nothing more is laid out
-            sizes = write_as_laid_out(laid_out, buffer.splits, files, engine, result.folder)
+            sizes = write_as_laid_out(laid_out, buffer.splits, about, request.form, engine.memory, result.folder)
         n_rows = sum(size["rows"] for size in sizes.values())
     else:
         kept = together(laid_out, buffer)
         n_rows = sum(part.n_rows for parts in kept.values() for part in parts)
         rows = bring_features(kept, features, layout, read, engine, result.progress)
-        sizes = write_training_sets(rows, files, engine, result.folder, result.progress)
+        sizes = write_training_sets(rows, about, request.form, engine, result.folder, result.progress)
         if rows.features:
             result.content["features"] = rows.report
             result.facts.append(tables.features_line(rows.report))

@@ -6,7 +6,7 @@ Features that stand in the log itself.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -362,7 +362,9 @@ def bring_features(
     named: list[tuple[Split, LaidOut]] = [(split, part) for split, parts in splits_of(laid_out) for part in parts]
     parts = [part for _, part in named]
     if not parts or not (request.tables or request.columns):
-        return FeaturedRows(_by_split(laid_out, named, [FeaturesOfPart()] * len(parts)), (), {}, ())
+        return FeaturedRows(
+            {split: [(part, FeaturesOfPart()) for part in of] for split, of in laid_out.items()}, (), {}, ()
+        )
     with progress.stage("features") as stage:
         in_rows, tables, reasons = _open(parts, request, layout, read, engine)
         features = (*in_rows.features, *(feature for table in tables for feature in table.features))
@@ -376,14 +378,14 @@ def bring_features(
     if request.missing == "error":
         for table, without in zip(tables, missing, strict=True):
             check_none_missing(without, table.where)
-    left: Sequence[tuple[Split, LaidOut | None]] = named
+    left: Sequence[tuple[Split, list[LaidOut]]] = [(split, [part]) for split, part in named]
     if request.missing == "drop" and any(without.rows for without in missing):
         folder = None if parts[0].rows.in_memory else engine.scratch
         work = partial(_with_features_only, layout=layout, folder=folder)
         kept = engine.each(list(enumerate(zip(parts, of_part, strict=True))), work)
         left = [(split, part) for (split, _), part in zip(named, kept, strict=True)]
     before = sum(part.n_rows for part in parts)
-    left_out = before - sum(part.n_rows for _, part in left if part is not None)
+    left_out = before - sum(part.n_rows for _, kept in left for part in kept)
     if left_out:
         sentence = f"{left_out:,} of {before:,} rows have no features and are left out (--missing drop)."
         reasons += (Reason("rows-without-features", CAUTION, sentence, {"left_out": left_out, "rows": before}),)
@@ -402,7 +404,10 @@ def bring_features(
     }
     for table in tables:
         check_unchanged(table.sources)
-    return FeaturedRows(_by_split(laid_out, left, of_part), features, report, reasons, left_out)
+    parts_of: dict[Split, list[tuple[LaidOut, FeaturesOfPart]]] = {split: [] for split in laid_out}
+    for (split, kept), features_of in zip(left, of_part, strict=True):
+        parts_of[split] += [(part, features_of) for part in kept]
+    return FeaturedRows(parts_of, features, report, reasons, left_out)
 
 
 def _open(
@@ -428,16 +433,6 @@ def _open(
         taken = [feature.name for feature in (*in_rows.features, *(of for table in tables for of in table.features))]
         tables.append(open_features([name], roles, schema, taken))
     return in_rows, tables, reasons
-
-
-def _by_split(
-    splits: Iterable[Split], named: Sequence[tuple[Split, LaidOut | None]], of_part: Sequence[FeaturesOfPart]
-) -> dict[Split, list[tuple[LaidOut, FeaturesOfPart]]]:
-    parts_of: dict[Split, list[tuple[LaidOut, FeaturesOfPart]]] = {split: [] for split in splits}
-    for (split, part), features in zip(named, of_part, strict=True):
-        if part is not None:
-            parts_of[split].append((part, features))
-    return parts_of
 
 
 def _of_pairs(
@@ -488,7 +483,7 @@ def _missing(
 
 def _with_features_only(
     item: tuple[int, tuple[LaidOut, FeaturesOfPart]], layout: Layout, folder: Path | None
-) -> LaidOut | None:
+) -> list[LaidOut]:
     """The rows of a part that have all features; no clicked group without its click, no preference without both."""
     number, (part, features) = item
     rows = part.rows.scan().with_row_index(_ROW)

@@ -3,13 +3,12 @@
 Text files are written in pieces, one per part of the training set, and joined at the end.
 """
 
-import json
 import os
 import shutil
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import tee
 from pathlib import Path
@@ -18,8 +17,8 @@ from typing import BinaryIO, ClassVar
 import polars as pl
 import polars.selectors as cs
 
-from posbias.core.choices import Grouping, Plugin
-from posbias.core.errors import SchemaError, UsageError, escaped_json
+from posbias.core.choices import Plugin
+from posbias.core.errors import SchemaError, UsageError
 from posbias.core.schema import DOC
 from posbias.core.training.layout import GROUP, LOSER, LOSER_ROW, WINNER, WINNER_ROW, Layout
 from posbias.core.training.weights import weight_columns
@@ -28,7 +27,15 @@ from posbias.io.places.temporary import remove_unfinished, whole_files
 from posbias.io.progress import Progress
 from posbias.io.results.tables import as_text_columns, sink_table, write_in_one_file
 from posbias.io.training.feature_parts import FeaturedRows, FeaturesOfPart, chunks, rows_per_chunk
-from posbias.io.training.laid_out import Feature, LaidOut, LaidOutSplits, Split, TrainingPart, TrainingSet, splits_of
+from posbias.io.training.laid_out import (
+    LaidOut,
+    LaidOutSplits,
+    Split,
+    TrainingPart,
+    TrainingSet,
+    splits_of,
+    write_features,
+)
 
 ROWS = "rows"
 """The folder of the rows as a table, which holds nothing but its parts."""
@@ -115,13 +122,10 @@ class TextFormat(TrainingFormat):
 def write_script(training_set: TrainingSet, folder: Path, name: str, about: str = "") -> None:
     """Write `load.py`, `features.json` if there are features, and `load.md` if a text `about` says what a file is for.
 
-    The script is the same for all training sets of a format: it goes by the files beside it. `features.json` has the
-    features in their order, each with its categories, whose places are the numbers in the files, or null.
+    The script is the same for all training sets of a format: it goes by the files beside it.
     """
     if training_set.features:
-        features = [{"name": feature.name, "categories": feature.categories} for feature in training_set.features]
-        text = escaped_json(json.dumps(features, ensure_ascii=False, indent=1))
-        (folder / "features.json").write_text(text + "\n", encoding="utf-8")
+        write_features(training_set.features, folder)
     shutil.copyfile(_SCRIPTS / f"{name}.py.txt", folder / "load.py")
     if about:
         shutil.copyfile(_SCRIPTS / f"{about}.md.txt", folder / "load.md")
@@ -174,12 +178,12 @@ def open_pieces(folder: Path, part: int, *files: str) -> Generator[list[BinaryIO
         yield [stack.enter_context(piece_path(folder, file, part).open("wb")) for file in files]
 
 
-def write_lines(rows: pl.DataFrame, piece: BinaryIO, separator: str = "\t", null: str = "") -> None:
-    """Append rows to a piece, without a header; texts that hold the separator, a quote or a line end are quoted.
+def write_lines(rows: pl.DataFrame, piece: BinaryIO, null: str = "") -> None:
+    """Append rows to a piece, without a header; texts that hold a tab, a quote or a line end are quoted.
 
     Floats are written with the fewest digits that read back as the same number.
     """
-    rows.write_csv(piece, include_header=False, separator=separator, null_value=null)
+    rows.write_csv(piece, include_header=False, separator="\t", null_value=null)
 
 
 def write_whole_lines(lines: pl.Series, piece: BinaryIO) -> None:
@@ -256,34 +260,20 @@ class TableFormat(TrainingFormat):
 PARQUET, CSV = TableFormat("parquet"), TableFormat("csv")
 
 
-@dataclass(frozen=True)
-class TrainingFiles:
-    """The requested files."""
-
-    layout: Layout  # of the rows
-    grouping: Grouping  # what stands together
-    form: TrainingFormat  # of the files
-    search_index: str | None = None  # for formats that name the index of a search engine
-
-    def about(self, features: tuple[Feature, ...]) -> TrainingSet:
-        """Properties that all rows share."""
-        return TrainingSet(self.layout, self.layout.ids(self.grouping), features, self.search_index)
-
-
 def write_training_sets(
-    rows: FeaturedRows, files: TrainingFiles, engine: Engine, folder: Path, progress: Progress
+    rows: FeaturedRows, about: TrainingSet, form: TrainingFormat, engine: Engine, folder: Path, progress: Progress
 ) -> dict[Split, dict[str, int]]:
     """Write each split into a directory of its own; return the number of its rows, groups and preferences.
 
     Raises:
         SchemaError: a split has nothing to learn from.
     """
-    splits, about = splits_of(rows.parts), files.about(rows.features)
-    written: dict[Split, _Written] = {split: _Written(about, files.form, folder / split) for split, _ in splits}
+    splits, about = splits_of(rows.parts), replace(about, features=rows.features)
+    written: dict[Split, _Written] = {split: _Written(about, form, folder / split) for split, _ in splits}
     numbered = [written[split].number(*part) for split, parts in splits for part in parts]
     sizes = _sizes(written, f" {rows.left_out:,} rows without features were left out." if rows.left_out else "")
     with progress.stage("writing", len(numbered)) as stage:
-        for _ in engine.each(numbered, partial(_write_part, form=files.form, about=about, memory=engine.memory)):
+        for _ in engine.each(numbered, partial(_write_part, form=form, about=about, memory=engine.memory)):
             stage.advance()
     for of_split in written.values():
         of_split.finish()
@@ -291,19 +281,23 @@ def write_training_sets(
 
 
 def write_as_laid_out(
-    laid_out: Iterable[LaidOutSplits], splits: Sequence[Split], files: TrainingFiles, engine: Engine, folder: Path
+    laid_out: Iterable[LaidOutSplits],
+    splits: Sequence[Split],
+    about: TrainingSet,
+    form: TrainingFormat,
+    memory: int,
+    folder: Path,
 ) -> dict[Split, dict[str, int]]:
     """Write rows without features: each part is written as soon as it is laid out, while others are.
 
     Raises:
         SchemaError: a split has nothing to learn from.
     """
-    about, no_features = files.about(()), FeaturesOfPart()
-    written: dict[Split, _Written] = {split: _Written(about, files.form, folder / split) for split in splits}
+    written: dict[Split, _Written] = {split: _Written(about, form, folder / split) for split in splits}
     for rows in laid_out:
         for split, parts in splits_of(rows):
             for part in parts:
-                _write_part(written[split].number(part, no_features), files.form, about, engine.memory)
+                _write_part(written[split].number(part, FeaturesOfPart()), form, about, memory)
     sizes = _sizes(written)
     for of_split in written.values():
         of_split.finish()

@@ -6,6 +6,7 @@ Only ids, labels and weights are kept, in memory where the log is, else on disk.
 none, rows are written as they come, and nothing is kept.
 """
 
+import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ from posbias.core.attractiveness import estimate_prior, posterior_by_position, w
 from posbias.core.choices import Grouping
 from posbias.core.counts.counting_plan import StatisticsPlan, add_up_weights, count_cells
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, context_numbers
-from posbias.core.errors import IdentifiabilityError, SchemaError, StatisticsError
+from posbias.core.errors import IdentifiabilityError, SchemaError, StatisticsError, escaped_json
 from posbias.core.fit.propensities import (
     EXAMINATION,
     PROPENSITY,
@@ -72,6 +73,13 @@ class Feature:
 
     name: str  # the column
     categories: tuple[str, ...] | None = None  # its values in ascending order, where it holds text; None for numbers
+
+
+def write_features(features: Sequence[Feature], folder: Path) -> None:
+    """Write `features.json`: the features in order, each with its categories, whose places are numbers, or null."""
+    described = [{"name": feature.name, "categories": feature.categories} for feature in features]
+    text = escaped_json(json.dumps(described, ensure_ascii=False, indent=1))
+    (folder / "features.json").write_text(text + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -155,38 +163,16 @@ class RowBuffer:
         apart = in_validation(frame[QUERY if self.by == "query" else SESSION], self.validation)
         return {"training": frame.filter(~apart), "validation": frame.filter(apart)}
 
-    def keep(
-        self,
-        name: str,
-        rows: pl.DataFrame,
-        preferences: pl.DataFrame | None = None,
-        *,
-        quickly: bool = False,
-        is_whole_part: bool = True,
-    ) -> list[LaidOut]:
-        """Rows and preferences, kept; nothing where there are no rows.
-
-        Args:
-            name: of the files, if there are any.
-            rows: of a part.
-            preferences: among them.
-            quickly: in more room.
-            is_whole_part: whether these are all rows of the part; where they are not, they wait for the others on disk.
-        """
-        folder = None if self.passes_on and is_whole_part else self.folder
-        kept = keep_rows(folder, name, rows, preferences, quickly=quickly)
-        return [] if kept is None else [kept]
-
 
 def keep_rows(
     folder: Path | None, name: str, rows: pl.DataFrame, preferences: pl.DataFrame | None, *, quickly: bool = False
-) -> LaidOut | None:
-    """Keep rows of whole groups, numbered from 0, in memory or in a directory; None where there are no rows."""
+) -> list[LaidOut]:
+    """Keep rows of whole groups, numbered from 0, in memory or in a directory; nothing where there are no rows."""
     if not rows.height:
-        return None
+        return []
     size = rows.height, int(rows[GROUP][-1]) + 1, 0 if preferences is None else preferences.height
     kept = None if preferences is None else keep(preferences, folder, f"preferences-{name}")
-    return LaidOut(keep(rows, folder, f"rows-{name}", quickly=quickly), kept, *size)
+    return [LaidOut(keep(rows, folder, f"rows-{name}", quickly=quickly), kept, *size)]
 
 
 def lay_out_pairs(
@@ -225,9 +211,9 @@ def _count_documents(pairs: KeptFrame) -> int:
 
 
 def _lay_out_pairs(item: tuple[PairsOfPart, Floats], rows_of: RowsOfPairs, buffer: RowBuffer) -> LaidOutSplits:
-    part, by_signature = item
+    (part, by_signature), folder = item, None if buffer.passes_on else buffer.folder
     return {
-        split: buffer.keep(f"{split}-{part.number:05d}", rows_of(pairs, by_signature), quickly=True)
+        split: keep_rows(folder, f"{split}-{part.number:05d}", rows_of(pairs, by_signature), None, quickly=True)
         for split, pairs in buffer.split(part.kept.load()).items()
     }
 
@@ -258,16 +244,14 @@ def lay_out_pages(pages: Parts, layout: PageLayout, buffer: RowBuffer, progress:
 def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, buffer: RowBuffer) -> LaidOutSplits:
     n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
     key = pl.col(SESSION if layout.grouping == "session" else QUERY).hash(_OTHER_SEED) % n_pieces
-    pieces: list[LaidOutSplits] = []
+    # what is not all rows of the part waits for the others on disk
+    folder = None if buffer.passes_on and n_pieces == 1 else buffer.folder
+    rows_of = LaidOutSplits({split: [] for split in buffer.splits})
     for piece in range(n_pieces):
         shown = (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
-        pieces.append(
-            {
-                split: buffer.keep(f"{split}-{number:05d}-{piece:05d}", *layout.rows(part), is_whole_part=n_pieces == 1)
-                for split, part in buffer.split(shown).items()
-            }
-        )
-    return together(pieces, buffer)
+        for split, part in buffer.split(shown).items():
+            rows_of[split] += keep_rows(folder, f"{split}-{number:05d}-{piece:05d}", *layout.rows(part))
+    return rows_of
 
 
 def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOutSplits]:

@@ -6,7 +6,6 @@ are no secret: LightGBM reads its file in a process of its own, and no pickle is
 that have factors are in files beside these.
 """
 
-import json
 import re
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -28,7 +27,7 @@ from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers
 from posbias.core.arrays.threads import n_threads
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized, number_rows
-from posbias.core.errors import LogFormatError, SchemaError, UsageError, escaped_json
+from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.learners.boosting import ModelText, Rows, RowsBy, runs, some_rows
 from posbias.core.learners.learning import Features, Learned, Learner, LearningData, Pages, sigmoid
@@ -49,7 +48,7 @@ from posbias.io.results.manifest import open_stored
 from posbias.io.results.tables import read_table, write_in_one_file
 from posbias.io.training.feature_parts import FeaturesOfPart, FeaturesRequest, bring_features, chunks, rows_per_chunk
 from posbias.io.training.feature_tables import as_number, key_columns
-from posbias.io.training.laid_out import Feature, LaidOut, keep_rows
+from posbias.io.training.laid_out import Feature, LaidOut, keep_rows, write_features
 from posbias.io.training.separate_forest import require_lightgbm, separate_forest
 
 Kind = Literal["trees", "network", "factors"]
@@ -61,7 +60,7 @@ QUERIES, DOCUMENTS = "queries.parquet", "documents.parquet"
 _FILES: dict[Kind, str] = {"trees": "model.txt", "network": "model.npz", "factors": "model.npz"}
 _SCRIPTS = Path(__file__).parent / "scripts"
 _LEARNED_PROPENSITIES = "learned_propensities.parquet"
-_CURVE, _IMPORTANCE, _FEATURES = "learning_curve.parquet", "feature_importance.parquet", "features.json"
+_CURVE, _IMPORTANCE = "learning_curve.parquet", "feature_importance.parquet"
 _NUMBER = "posbias_number"
 _LARGEST = 1 << 30  # bytes of a file
 _HEADER = re.compile(
@@ -164,9 +163,7 @@ def write_model(
     if ids is not None:
         ids.queries.alias(QUERY).to_frame().write_parquet(folder / QUERIES)  # a row's place is that of its factors
         ids.documents.alias(DOC).to_frame().write_parquet(folder / DOCUMENTS)
-    described = [{"name": feature.name, "categories": feature.categories} for feature in features]
-    text = escaped_json(json.dumps(described, ensure_ascii=False, indent=1))
-    (folder / _FEATURES).write_text(text + "\n", encoding="utf-8")
+    write_features(features, folder)
     shutil.copyfile(_SCRIPTS / f"{kind}.py.txt", folder / "load.py")
     learned.curve.write_parquet(folder / _CURVE)
     if learned.importance is not None:
@@ -386,8 +383,7 @@ def prepare(
         rows, table = _documents_of(part, counted)
         tables.append(table)
         numbered = rows.with_columns(pl.int_range(first, first + rows.height, dtype=pl.Int64).alias(_DOCUMENT))
-        kept = keep_rows(folder, f"documents-{part.number:05d}", numbered, None)
-        laid_out += [] if kept is None else [kept]
+        laid_out += keep_rows(folder, f"documents-{part.number:05d}", numbered, None)
         first += rows.height
     counts = concatenate(tables)
     featured = bring_features({"training": laid_out}, features, get_layout("judgments"), counted.read, engine, progress)

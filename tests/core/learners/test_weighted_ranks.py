@@ -10,14 +10,14 @@ from learning_logs import THETA, draw
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners.learning import Learner, LearningData
-from posbias.core.learners.rank_losses import IPW_ARP, IPW_DCG, LEAST_PROPENSITY, BoundedRanks, ranks_of_clicks
+from posbias.core.learners.rank_losses import IPW_ARP, IPW_DCG, LEAST_PROPENSITY, BoundedRanks
 
 LEARNERS = [IPW_ARP, IPW_DCG]
 
 
 def ranks_of(data: LearningData, learner: Learner = LEARNERS[0]) -> BoundedRanks:
     """The loss of the documents to learn from."""
-    return ranks_of_clicks(learner, data)[0]
+    return learner.fits(learner, data)[0]
 
 
 @pytest.fixture(scope="module")
