@@ -107,8 +107,10 @@ def import_lightgbm() -> Any:  # noqa: ANN401 - a module, imported late
         import lightgbm  # noqa: PLC0415 - only learners need it
     except ImportError as error:
         raise MissingExtraError.of("a ranker of trees", "lightgbm") from error
-    # What a user must know, we say ourselves
-    lightgbm.register_logger(SimpleNamespace(info=lambda _: None, warning=lambda _: None))
+
+    def ignore(_: str) -> None: ...
+
+    lightgbm.register_logger(SimpleNamespace(info=ignore, warning=ignore))  # what a user must know, we say ourselves
     return lightgbm
 
 

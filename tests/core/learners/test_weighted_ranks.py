@@ -35,7 +35,8 @@ def loss_by_hand(data: LearningData, at: Floats, learner: Learner) -> float:
         for place in np.flatnonzero(click):
             others = np.delete(document, place)
             rank = 1 + np.log2(1 + np.exp(at[others] - at[document[place]])).sum()
-            total += float(learner.fits[0](np.array([rank]))[0] / THETA[cell[place]])
+            cost = rank if learner.name == "ipw-arp" else -1 / np.log2(1 + rank)
+            total += float(cost / THETA[cell[place]])
     return total
 
 
