@@ -92,8 +92,12 @@ def test_where_nothing_can_be_learnt_the_start_is_predicted(rows: Floats) -> Non
 
 def test_names_that_a_model_file_cannot_hold_stand_there_by_their_number() -> None:
     assert model_names(NAMES) == ["price", "f1", "f2", "stock"]
-    assert model_names(["f1", "age in days"]) == ["f1", "f1_"]  # no two are alike
+    assert model_names(["f1", "age in days"]) == ["f1", "f1_"]  # LightGBM takes no name twice
     assert model_names(["f1", "a b", "f1_"]) == ["f1", "f1__", "f1_"]
+
+
+def test_a_feature_that_has_the_name_of_a_number_stands_beside_one_of_that_number(rows: Floats) -> None:
+    assert bin_rows(rows[:, :2], ["f1", "age in days"], [], TreeOptions()).dataset.get_feature_name() == ["f1", "f1_"]
 
 
 def test_features_that_split_nothing_are_an_error_that_names_them(
