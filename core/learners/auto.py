@@ -108,11 +108,28 @@ def learn_blend(_: Learner, data: LearningData, options: LearningOptions, on_rou
         for name, of_one in learned.items()
         if (table := of_one.importance) is not None
     ]
+    chosen = {
+        "shares": dict(choice.shares),
+        "is_single": choice.is_single,
+        "ranker_knowledge": choice.kappa,
+        "queries": choice.queries,
+        "measure": f"DCG@{DEPTH}",
+        "against": {
+            name: {
+                "difference": value.value,
+                "std_error": value.std_error,
+                "ci_low": value.low,
+                "ci_high": value.high,
+                "of": base,
+            }
+            for name, (value, base) in choice.gains.items()
+        },
+    }
     return Learned(
         Forest(text),
         rounds.curve,
         pl.concat(shares).group_by("feature").agg(pl.col("gain", "splits").sum()).sort("feature"),
-        report={"trees": len(summed.trees), "chosen": described(choice)},
+        report={"trees": len(summed.trees), "chosen": chosen},
         warnings=harm(choice, options.never_worse),
     )
 
@@ -245,28 +262,6 @@ def calibration(likelihood: ClickLikelihood, columns: Floats, offset: Floats | f
         if np.abs(step).max() < _ENOUGH:
             break
     return b
-
-
-def described(choice: Choice) -> dict[str, object]:
-    """The choice as the manifest has it."""
-    gains = {
-        name: {
-            "difference": value.value,
-            "std_error": value.std_error,
-            "ci_low": value.low,
-            "ci_high": value.high,
-            "of": base,
-        }
-        for name, (value, base) in choice.gains.items()
-    }
-    return {
-        "shares": dict(choice.shares),
-        "is_single": choice.is_single,
-        "ranker_knowledge": choice.kappa,
-        "queries": choice.queries,
-        "measure": f"DCG@{DEPTH}",
-        "against": gains,
-    }
 
 
 def harm(choice: Choice, margin: float) -> Warnings:

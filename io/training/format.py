@@ -304,6 +304,10 @@ def write_as_laid_out(
     return sizes
 
 
+_NumberedPart = tuple[int, LaidOut, FeaturesOfPart, int, int, Path]
+"""The number of a part, it, its features, its first row and group in the whole, and the folder where it is written."""
+
+
 @dataclass
 class _Written:
     """A split that is being written."""
@@ -319,9 +323,9 @@ class _Written:
     def __post_init__(self) -> None:
         self.folder.mkdir()
 
-    def number(self, part: LaidOut, features: FeaturesOfPart) -> "_NumberedPart":
+    def number(self, part: LaidOut, features: FeaturesOfPart) -> _NumberedPart:
         """The next part, with its place in the whole."""
-        numbered = _NumberedPart(self.n_parts, part, features, self.rows, self.groups, self.folder)
+        numbered = self.n_parts, part, features, self.rows, self.groups, self.folder
         self.n_parts += 1
         self.rows += part.n_rows
         self.groups += part.n_groups
@@ -357,31 +361,20 @@ def _sizes(written: Mapping[Split, _Written], left_out: str = "") -> dict[Split,
     return {split: of_split.size for split, of_split in written.items()}
 
 
-@dataclass(frozen=True)
-class _NumberedPart:
-    """A laid-out part, its features, its place in the whole, and where it is written."""
-
-    number: int
-    laid_out: LaidOut
-    features: FeaturesOfPart
-    first_row: int
-    first_group: int
-    folder: Path
-
-
 def _write_part(part: _NumberedPart, form: TrainingFormat, about: TrainingSet, memory: int) -> None:
-    rows, preferences = part.laid_out.rows, part.laid_out.preferences
-    numbered = pl.col(GROUP) + part.first_group
+    number, laid_out, of_part, first_row, first_group, folder = part
+    rows, preferences = laid_out.rows, laid_out.preferences
+    numbered = pl.col(GROUP) + first_group
 
     def with_features() -> Iterator[pl.DataFrame]:
-        own = {column.meta.output_name() for column in part.features.own}
+        own = {column.meta.output_name() for column in of_part.own}
         others = [name for name in rows.scan().collect_schema().names() if name not in own]
-        features = part.features.held(memory)
+        features = of_part.held(memory)
         for chunk in chunks(rows, rows_per_chunk(len(about.features), memory)):
             yield features.bring(chunk, others).with_columns(numbered)
 
     in_whole = None
     if preferences is not None:
-        in_whole = preferences.scan().with_columns(numbered, pl.col(WINNER_ROW, LOSER_ROW) + part.first_row)
-    with whole_files(part.folder) as unfinished:
-        form.write(about, TrainingPart(part.number, with_features(), in_whole), unfinished)
+        in_whole = preferences.scan().with_columns(numbered, pl.col(WINNER_ROW, LOSER_ROW) + first_row)
+    with whole_files(folder) as unfinished:
+        form.write(about, TrainingPart(number, with_features(), in_whole), unfinished)
