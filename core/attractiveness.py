@@ -292,22 +292,11 @@ class AttractivenessPrior:
     means: tuple[float, ...] = ()  # v_b, 0 < v_b < 1, one for each of the positions
     strengths: tuple[float, ...] = ()  # s_b > 0, one for each of the positions; empty where all have one strength
 
-    @classmethod
-    def from_beta(cls, prior: BetaPrior) -> "AttractivenessPrior":
-        """The same prior at every position."""
-        return cls(prior.strength, prior.mean)
-
-    def mean_at(self, position: Integers) -> Floats:
-        """The mean at each position, same shape: linear between known positions, constant beyond the outer ones."""
-        if not self.positions:
-            return np.full(len(position), self.mean)
-        return np.interp(position, self.positions, self.means)
-
-    def strength_at(self, position: Integers) -> Floats:
-        """The strength at each position, same shape; between and beyond known positions as for the mean."""
-        if not self.strengths:
-            return np.full(len(position), self.strength)
-        return np.interp(position, self.positions, self.strengths)
+    def at(self, position: Integers) -> tuple[Floats, Floats]:
+        """Mean and strength at each position: linear between known positions, constant beyond the outer ones."""
+        places, given = self.positions or (1,), ((self.means, self.mean), (self.strengths, self.strength))
+        mean, strength = (np.interp(position, places, known or (of_all,) * len(places)) for known, of_all in given)
+        return mean, strength
 
 
 def shown_position(table: CountTable, position_of_cell: Integers) -> Integers:
@@ -344,7 +333,7 @@ def posterior_by_position(
         units, block = part
         ends = (prior.positions[0], prior.positions[-1]) if prior.positions else (0, 0)  # beyond them nothing changes
         positions, group = np.unique(np.clip(shown_position(block, position_of_cell), *ends), return_inverse=True)
-        means, strengths = prior.mean_at(positions).tolist(), prior.strength_at(positions).tolist()
+        means, strengths = (of.tolist() for of in prior.at(positions))
         for number in range(len(positions)):
             those = np.flatnonzero(group == number)
             beta = BetaPrior(means[number], strengths[number])

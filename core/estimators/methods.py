@@ -125,13 +125,10 @@ class ClickRateEstimator(Estimator):
     uses_strata = False
 
     def estimate(
-        self,
-        statistics: SufficientStatistics,
-        strata: Strata,  # noqa: ARG002 - every estimator takes the same
-        options: EstimationOptions,
-        on_iteration: OnIteration,  # noqa: ARG002
+        self, statistics: SufficientStatistics, strata: Strata, options: EstimationOptions, on_iteration: OnIteration
     ) -> Estimate:
         """Click rates relative to that of the reference, the first cell with a click."""
+        del strata, on_iteration  # every estimator takes the same
         impressions, clicks = statistics.cell_totals
         linkage = linkage_of_clicks(statistics, options)
         rate = np.where(linkage.identified, clicks / impressions, np.nan)
@@ -263,11 +260,7 @@ class RandomizedEstimator(Estimator):
             )
 
     def estimate(
-        self,
-        statistics: SufficientStatistics,
-        strata: Strata,  # noqa: ARG002 - every estimator takes the same
-        options: EstimationOptions,
-        on_iteration: OnIteration,
+        self, statistics: SufficientStatistics, strata: Strata, options: EstimationOptions, on_iteration: OnIteration
     ) -> Estimate:
         """Estimate theta from the randomised rows alone.
 
@@ -275,6 +268,7 @@ class RandomizedEstimator(Estimator):
             IdentifiabilityError: no row is marked as randomised, they were not placed at random, or they compare no
                 two positions.
         """
+        del strata  # the rows are strata of their own
         rows = f"{' or '.join(map(str, statistics.plan.randomized))} (--randomized-where)"
         if not statistics.randomized.signatures.n_units:
             raise IdentifiabilityError(f"no row has {rows}, so there is nothing to estimate from.")

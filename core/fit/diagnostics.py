@@ -30,19 +30,19 @@ import scipy
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members
 from posbias.core.arrays.linalg import by_unit_and_cell, gram, pseudo_inverse
 from posbias.core.arrays.threads import at_once
-from posbias.core.attractiveness import AttractivenessPrior, sample_units, shown_position
+from posbias.core.attractiveness import AttractivenessPrior, estimate_prior, sample_units, shown_position
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, number_rows
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.estimators.estimate import Estimate, EstimationOptions
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, relative_to_largest
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.schema import NO_PREVIOUS_CLICK, POSITION, PREVIOUS_CLICK, Length
 from posbias.core.shapes import FREE
 from posbias.core.standard_errors import contrasts
 from posbias.core.standard_errors.cluster import t_quantile
 from posbias.core.standard_errors.contrasts import ContrastTest, Differences, ScoredEstimate, StrataEstimate
-from posbias.core.theta.conditional import ConditionalFit, Silence, find_linkage, fit_conditional, silence_of_cells
+from posbias.core.theta.conditional import Silence, find_linkage, fit_conditional, silence_of_cells
 from posbias.core.theta.joint import LARGEST, JointFit, JointOptions, fit_joint
 
 
@@ -433,21 +433,32 @@ class JointCauses:
 
 
 def find_causes(
-    conditional: ConditionalFit, table: CountTable, prior: AttractivenessPrior, position_of_cell: Integers
+    joint: JointFit,
+    conditional: StrataEstimate,
+    comparison: JointComparison,
+    prior: AttractivenessPrior,
+    position_of_cell: Integers,
 ) -> JointCauses | None:
     """Run joint EM without a prior and with the estimated one.
 
     Args:
-        conditional: the conditional estimate.
-        table: the counts that it is from.
-        prior: of attractiveness by position, as the log says it; EM knows one for all.
+        joint: joint EM.
+        conditional: the conditional estimate from the same counts.
+        comparison: of the two.
+        prior: of attractiveness by position, as the log says it; EM knows one for all. Estimated where it is a given
+            one, the same at all positions.
         position_of_cell: shape (K,), 1-based.
 
     Returns:
-        The two comparisons, or None where a sample of the log compares nothing.
+        The two comparisons; None where joint EM has no bias or no prior, or a sample of the log compares nothing.
     """
+    options = joint.options
+    if not comparison.biased or options.attractiveness_prior.strength == options.examination_prior.strength == 0:
+        return None
+    table, fit = conditional.strata.signatures, conditional.fit
+    if not prior.positions:
+        prior = estimate_prior(table, relative_to_largest(fit.theta, fit.linkage), position_of_cell)
     units, copies = sample_units(table.multiplicity, LARGEST_SAMPLE)
-    fit = conditional
     if copies.sum() < table.multiplicity.sum():
         table = replace(table.take(units), multiplicity=copies)
         try:
@@ -456,7 +467,7 @@ def find_causes(
             return None
         fit = fit_conditional(table, linkage)
     # One Beta prior with the mean and the variance of all units together, given the position of each.
-    means, copies = prior.mean_at(shown_position(table, position_of_cell)), table.multiplicity
+    (means, _), copies = prior.at(shown_position(table, position_of_cell)), table.multiplicity
     mean = float(np.average(means, weights=copies))
     variance = float(np.average(means * (1 - means) / (prior.strength + 1) + (means - mean) ** 2, weights=copies))
     estimated = BetaPrior(mean, mean * (1 - mean) / variance - 1)
@@ -466,8 +477,7 @@ def find_causes(
 
     def against(run: tuple[CountTable, JointOptions]) -> Floats:
         """Log of EM's theta over the conditional one, each relative to the cell's reference."""
-        joint = fit_joint(*run, start=start)
-        log_theta = np.log(np.where(known, joint.examination, 1.0))
+        log_theta = np.log(np.where(known, fit_joint(*run, start=start).examination, 1.0))
         return np.where(known, log_theta - log_theta[reference] - fit.log_theta, np.nan)
 
     linking = table.take(np.flatnonzero(table.links))  # without a prior all others fit any theta

@@ -15,7 +15,7 @@ from posbias.core.counts.checks import CountedPages, check_no_silent_position
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, number_rows
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import check_method, get_estimator, get_method, methods
-from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration, relative_to_largest
+from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, PlacementTest, RandomizedEstimator
 from posbias.core.fit import diagnostics, propensities
 from posbias.core.fit.arms import MOST_ARMS, ArmsTest, arms_test, learn_apart, learning_by_arm
@@ -23,12 +23,12 @@ from posbias.core.fit.diagnostics import BinsTest, CellColumnTest, FromRows, Joi
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import ChangeOfTheta, PeriodChoice, change_of_theta, choose_period
 from posbias.core.fit.propensities import ThetaEstimate, errors_of_theta, shared_clicks
-from posbias.core.schema import IMPRESSIONS, POSITION
+from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 from posbias.core.shapes import FREE, ShapedEstimate, get_shape
 from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
 from posbias.core.shapes.linear import PowerShape, fit_product
 from posbias.core.shapes.smooth import SmoothShape
-from posbias.core.standard_errors.cluster import ClusterSums
+from posbias.core.standard_errors.cluster import ClusterSums, Intervals
 from posbias.core.standard_errors.column import WholeLog
 from posbias.core.standard_errors.contrasts import ContrastTest, StrataEstimate
 from posbias.core.theta.conditional import Silence
@@ -118,16 +118,60 @@ class Fit(Refined):
 
     @cached_property
     def propensities(self) -> pl.DataFrame:
-        """The propensity table."""
-        return propensities.propensity_table(
-            self.statistics,
-            self.estimate,
-            joint=None if self.joint is None else self.joint.propensity,
-            moment=None if self.from_rows is None else self.from_rows.moment,
-            free=self.free if self.statistics.plan.context else None,
-            smooth=self.smooth,
-            bent=None if self.arms is None else self.arms.bent,
-            weigh_by=self.options.weigh_by,
+        """One row per cell, sorted by cell; counts are whole numbers unless they are sums of weights.
+
+        The cell columns, `impressions`, `clicks`, `ctr`, `propensity` (relative to the reference cell = 1),
+        `weight_propensity` (a click weighs 1 / it before clipping), `examination` (in [0, 1]), `std_error` (of log
+        propensity), `ci_low`, `ci_high`, `identified`, `reason`, `linking_pairs`, `linking_clicks`,
+        `joint_propensity` (textbook EM), `smooth_propensity`, `smooth_std_error`, `smooth_ci_low`, `smooth_ci_high`
+        (the smooth curve, where there is one); of a method of features, `moment_propensity` (by its moment equation);
+        with contexts, `unshrunk_propensity`, `unshrunk_ci_low` and `unshrunk_ci_high` (what the data of each say,
+        without a shape); of a log with arms, `arms_propensity`, `arms_std_error`, `arms_ci_low` and `arms_ci_high`.
+        What is not known is null.
+        """
+        statistics, estimate = self.statistics, self.estimate
+        impressions, clicks = statistics.cell_totals
+        linkage, fitted, intervals = estimate.linkage, estimate.propensity, estimate.intervals
+        unknown = np.full(statistics.n_cells, np.nan)
+        dtype = pl.Float64 if statistics.plan.weighted else pl.Int64
+        nothing = unknown, Intervals.unknown(linkage.reason)
+        curve, of_curve = nothing if self.smooth is None else (self.smooth.theta, self.smooth.intervals)
+        by_errors = propensities.for_weights(fitted, intervals.std_error, curve)
+        numbers = {
+            propensities.PROPENSITY: fitted,
+            propensities.WEIGHT_PROPENSITY: fitted if self.options.weigh_by == "fitted" else by_errors,
+            propensities.EXAMINATION: estimate.examination,
+            propensities.STD_ERROR: intervals.std_error,
+            "ci_low": intervals.low,
+            "ci_high": intervals.high,
+        }
+        others = {
+            "joint_propensity": unknown if self.joint is None else self.joint.propensity,
+            propensities.SMOOTH_PROPENSITY: curve,
+            propensities.SMOOTH_STD_ERROR: of_curve.std_error,
+            "smooth_ci_low": of_curve.low,
+            "smooth_ci_high": of_curve.high,
+        }
+        if self.from_rows is not None and self.from_rows.moment is not None:
+            others["moment_propensity"] = self.from_rows.moment
+        if statistics.plan.context:
+            own, of_own = self.free.propensity, self.free.intervals
+            others |= {"unshrunk_propensity": own, "unshrunk_ci_low": of_own.low, "unshrunk_ci_high": of_own.high}
+        if statistics.plan.arms:
+            bent = None if self.arms is None else self.arms.bent
+            by_arms, of_arms = nothing if bent is None else (bent.propensity, bent.intervals)
+            others |= {"arms_propensity": by_arms, "arms_std_error": of_arms.std_error}
+            others |= {"arms_ci_low": of_arms.low, "arms_ci_high": of_arms.high}
+        return statistics.cells.with_columns(
+            pl.Series(IMPRESSIONS, impressions).cast(dtype),
+            pl.Series(CLICKS, clicks).cast(dtype),
+            pl.Series("ctr", clicks / impressions),
+            *(propensities.known_numbers(name, values) for name, values in numbers.items()),
+            pl.Series("identified", linkage.identified),
+            pl.Series("reason", intervals.reason, dtype=pl.String),
+            pl.Series("linking_pairs", linkage.linking_pairs).cast(pl.Int64),
+            pl.Series("linking_clicks", linkage.linking_clicks).cast(dtype),
+            *(propensities.known_numbers(name, values) for name, values in others.items()),
         )
 
     @cached_property
@@ -287,7 +331,7 @@ def _fit(
     judged = propensities.with_requested_errors(free, statistics, options, period.used, beside.sum_sessions)
     refined = _refined(judged, statistics, options)
     estimate = refined.estimate
-    joint, conditional, comparison = estimate if method == JointEstimator.name else None, None, None
+    joint, conditional, comparison, causes = estimate if method == JointEstimator.name else None, None, None, None
     small = strata.signatures.n_units <= LARGEST_COMPARISON and statistics.n_cells <= MOST_CELLS_BESIDE
     fitted = free.fitted
     # The prior of gamma: the one behind the estimate, or that was requested, or what the log says
@@ -295,7 +339,11 @@ def _fit(
     if estimate.attractiveness is not None and estimate.joint is not None:
         beta = estimate.joint.options.attractiveness_prior
     with meanwhile(
-        lambda: AttractivenessPrior.from_beta(beta) if beta else estimate_prior(*counts, statistics.position_of_cell)
+        lambda: (
+            AttractivenessPrior(beta.strength, beta.mean)
+            if beta
+            else estimate_prior(*counts, statistics.position_of_cell)
+        )
     ) as prior_given_theta:
         if small if compare is None else compare:
             joint = joint or JointEstimator().estimate(statistics, strata, own_rules, on_iteration, estimate.linkage)
@@ -317,6 +365,8 @@ def _fit(
                 attractiveness, std_dev = posterior_by_position(*counts, prior, statistics.position_of_cell)
                 if covariance is not None:
                     std_dev = with_errors_of_theta(*counts, covariance, attractiveness, std_dev)
+    if joint is not None and joint.joint is not None and conditional is not None and comparison is not None:
+        causes = diagnostics.find_causes(joint.joint, conditional, comparison, prior, statistics.position_of_cell)
     tested_arms = _test_arms(statistics, fitted, period) if is_default and fitted is not None else None
     tested_bins = beside.unbinned if judged.fitted is not None else None
     previous_click, silence = diagnostics.previous_click_test(statistics, estimate)
@@ -331,7 +381,7 @@ def _fit(
         joint=joint,
         comparison=comparison,
         clusters_compared=None if comparison is None or conditional is None else conditional.errors.n_clusters,
-        causes=_causes(joint, conditional, comparison, statistics, None if options.attractiveness_prior else prior),
+        causes=causes,
         prior=prior,
         attractiveness=attractiveness,
         std_dev=std_dev,
@@ -409,23 +459,3 @@ def _refined(free: Estimate, statistics: SufficientStatistics, options: Estimati
             smooth = get_shape(SmoothShape.name).fit(fitted, position)
             return replace(of_free, smooth=smooth if smooth.converged else None)
     return of_free
-
-
-def _causes(
-    joint: Estimate | None,
-    conditional: StrataEstimate | None,
-    comparison: JointComparison | None,
-    statistics: SufficientStatistics,
-    prior: AttractivenessPrior | None,
-) -> JointCauses | None:
-    """The causes of a bias of joint EM that has a prior; the prior is estimated where it was not yet."""
-    if joint is None or joint.joint is None or conditional is None or comparison is None or not comparison.biased:
-        return None
-    options = joint.joint.options
-    if options.attractiveness_prior.strength == options.examination_prior.strength == 0:
-        return None
-    table, position = conditional.strata.signatures, statistics.position_of_cell
-    if prior is None or not prior.positions:
-        examination = relative_to_largest(conditional.fit.theta, conditional.fit.linkage)
-        prior = estimate_prior(table, examination, position)
-    return diagnostics.find_causes(conditional.fit, table, prior, position)

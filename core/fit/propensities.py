@@ -54,21 +54,10 @@ from posbias.core.estimators.estimate import (
     conditional_estimate,
     relative_to_largest,
 )
-from posbias.core.fit.arms import BentCurve
-from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK, QUERY, Length
+from posbias.core.schema import POSITION, PREVIOUS_CLICK, QUERY, Length
 from posbias.core.shapes import FREE, ShapedEstimate
 from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
-from posbias.core.standard_errors.cluster import (
-    ClusterScores,
-    ClusterSums,
-    Intervals,
-    TwoWaySums,
-    bootstrap,
-    cluster_scores,
-    errors_from_sums,
-    pair_errors,
-    sum_clusters,
-)
+from posbias.core.standard_errors import cluster
 from posbias.core.standard_errors.column import WholeLog, column_sums
 from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.theta.conditional import linked_counts
@@ -89,76 +78,6 @@ _SMALLEST_EXAMINATION = 5e-324  # the smallest number above 0
 _FIT = "Name a directory as `posbias fit` or `run` wrote it."
 
 
-def propensity_table(
-    statistics: SufficientStatistics,
-    estimate: Estimate,
-    *,
-    joint: Floats | None = None,
-    moment: Floats | None = None,
-    free: Estimate | None = None,
-    smooth: ShapedEstimate | None = None,
-    bent: BentCurve | None = None,
-    weigh_by: Source = "smooth",
-) -> pl.DataFrame:
-    """One row per cell, sorted by cell; counts are whole numbers unless they are sums of weights.
-
-    Args:
-        statistics: what the estimate is from.
-        estimate: theta with its errors.
-        joint: what joint EM says, shape (K,).
-        moment: what the moment equation of a method of features says, relative to the same references, shape (K,).
-        free: what each of several contexts' own data say, without a shape.
-        smooth: a smooth curve beside it.
-        bent: the curve as experiment arms bend it.
-        weigh_by: whether weights are made from that curve where the estimate is thin.
-
-    Returns:
-        The cell columns, `impressions`, `clicks`, `ctr`, `propensity` (relative to the reference cell = 1),
-        `weight_propensity` (a click weighs 1 / it before clipping), `examination` (in [0, 1]), `std_error` (of log
-        propensity), `ci_low`, `ci_high`, `identified`, `reason`, `linking_pairs`, `linking_clicks`,
-        `joint_propensity`, `smooth_propensity`, `smooth_std_error`, `smooth_ci_low`, `smooth_ci_high` (the smooth
-        curve, where there is one); with `moment`, `moment_propensity`; with `free`, `unshrunk_propensity`,
-        `unshrunk_ci_low` and `unshrunk_ci_high`; of a log with arms, `arms_propensity`, `arms_std_error`,
-        `arms_ci_low` and `arms_ci_high`. What is not known is null.
-    """
-    impressions, clicks = statistics.cell_totals
-    linkage, fitted, intervals = estimate.linkage, estimate.propensity, estimate.intervals
-    unknown = np.full(statistics.n_cells, np.nan)
-    dtype = pl.Float64 if statistics.plan.weighted else pl.Int64
-    nothing = unknown, Intervals.unknown(linkage.reason)
-    curve, of_curve = nothing if smooth is None else (smooth.theta, smooth.intervals)
-    for_weights = fitted if weigh_by == "fitted" else _for_weights(fitted, intervals.std_error, curve)
-    further = {} if moment is None else {"moment_propensity": moment}
-    if free is not None:
-        ends = {"unshrunk_ci_low": free.intervals.low, "unshrunk_ci_high": free.intervals.high}
-        further |= {"unshrunk_propensity": free.propensity, **ends}
-    if statistics.plan.arms:
-        by_arms, of_arms = nothing if bent is None else (bent.propensity, bent.intervals)
-        ends = {"arms_ci_low": of_arms.low, "arms_ci_high": of_arms.high}
-        further |= {"arms_propensity": by_arms, "arms_std_error": of_arms.std_error, **ends}
-    return statistics.cells.with_columns(
-        pl.Series(IMPRESSIONS, impressions).cast(dtype),
-        pl.Series(CLICKS, clicks).cast(dtype),
-        pl.Series("ctr", clicks / impressions),
-        known_numbers(PROPENSITY, fitted),
-        known_numbers(WEIGHT_PROPENSITY, for_weights),
-        known_numbers(EXAMINATION, estimate.examination),
-        known_numbers(STD_ERROR, intervals.std_error),
-        known_numbers("ci_low", intervals.low),
-        known_numbers("ci_high", intervals.high),
-        pl.Series("identified", linkage.identified),
-        pl.Series("reason", intervals.reason, dtype=pl.String),
-        pl.Series("linking_pairs", linkage.linking_pairs).cast(pl.Int64),
-        pl.Series("linking_clicks", linkage.linking_clicks).cast(dtype),
-        known_numbers("joint_propensity", unknown if joint is None else joint),
-        known_numbers(SMOOTH_PROPENSITY, curve),
-        known_numbers(SMOOTH_STD_ERROR, of_curve.std_error),
-        known_numbers("smooth_ci_low", of_curve.low),
-        known_numbers("smooth_ci_high", of_curve.high),
-        *(known_numbers(name, values) for name, values in further.items()),
-    )
-
-
 def known_numbers(name: str, values: Floats) -> pl.Series:
     """A column; null where a number is not finite."""
     return pl.Series(name, np.where(np.isfinite(values), values, np.nan), nan_to_null=True)
@@ -169,7 +88,7 @@ def is_thin(propensity: Floats, std_error: Floats) -> Flags:
     return np.isfinite(propensity) & ~(std_error <= LARGEST_ERROR)
 
 
-def _for_weights(propensity: Floats, std_error: Floats, smooth: Floats) -> Floats:
+def for_weights(propensity: Floats, std_error: Floats, smooth: Floats) -> Floats:
     """The smooth curve where the fitted propensity is too uncertain, and there is one; NaN where no propensity is."""
     return np.where(is_thin(propensity, std_error) & np.isfinite(smooth), smooth, propensity)
 
@@ -259,7 +178,7 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str,
     known = table.select(*cells, pl.col(numbers).cast(pl.Float64))
     if WEIGHT_PROPENSITY not in table.columns:
         values = (known[name].fill_null(np.nan).to_numpy() for name in (PROPENSITY, STD_ERROR, SMOOTH_PROPENSITY))
-        known = known.with_columns(known_numbers(WEIGHT_PROPENSITY, _for_weights(*values)))
+        known = known.with_columns(known_numbers(WEIGHT_PROPENSITY, for_weights(*values)))
     propensity, examination, std_error, smooth, smooth_error = map(pl.col, _NUMBERS)
     weight, limits = pl.col(WEIGHT_PROPENSITY), (1 / LARGEST_PROPENSITY, LARGEST_PROPENSITY)
     between = f"propensity that is not between {limits[0]:g} and {limits[1]:g}"
@@ -294,7 +213,7 @@ def with_requested_errors(
     statistics: SufficientStatistics,
     options: EstimationOptions,
     period: Length,
-    sum_sessions: Callable[[WholeLog], ClusterSums] | None,
+    sum_sessions: Callable[[WholeLog], cluster.ClusterSums] | None,
 ) -> Estimate:
     """The estimate with errors of the requested kind; it comes with those by query.
 
@@ -315,15 +234,15 @@ def with_requested_errors(
         return estimate
     fit, strata = fitted.fit, fitted.strata
     if options.bootstrap:
-        errors = bootstrap(fit, strata, options.bootstrap, options.seed)
+        errors = cluster.bootstrap(fit, strata, options.bootstrap, options.seed)
     elif by == "pair":
-        errors = pair_errors(fit, strata.signatures)
+        errors = cluster.pair_errors(fit, strata.signatures)
     else:
         if by == "column":
             sums = column_sums(statistics, fit, period, clusters)
         elif by == "two-way":
-            sums = TwoWaySums(
-                sum_clusters(fit, strata),
+            sums = cluster.TwoWaySums(
+                cluster.sum_clusters(fit, strata),
                 column_sums(statistics, fit, period, clusters),
                 column_sums(statistics, fit, period, (QUERY, *clusters)),
             )
@@ -331,7 +250,7 @@ def with_requested_errors(
             raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")
         else:
             sums = sum_sessions(WholeLog(statistics.plan, statistics.cells, fit, period))
-        errors = errors_from_sums(fit.log_theta, fit.free_cells, sums)
+        errors = cluster.errors_from_sums(fit.log_theta, fit.free_cells, sums)
     return conditional_estimate(estimate.method, replace(fitted, errors=errors), strata.signatures, by)
 
 
@@ -521,7 +440,7 @@ _HALVINGS = 60
 
 def query_spread(fitted: StrataEstimate) -> float:
     """tau, the standard deviation of log theta between queries (clusters); 0 where nothing shows that they differ."""
-    scores = cluster_scores(fitted.fit, _sample(fitted))
+    scores = cluster.cluster_scores(fitted.fit, _sample(fitted))
     if scores.n_rows < FEWEST_QUERIES:
         return 0.0
     squares, by_chance, by_spread = _squared_scores(scores)
@@ -553,7 +472,7 @@ def _sample(fitted: StrataEstimate) -> Strata:
     return Strata(signatures.take(units), Members(unit, members.cluster[those]))
 
 
-def _squared_scores(scores: ClusterScores) -> tuple[Floats, Floats, Floats]:
+def _squared_scores(scores: cluster.ClusterScores) -> tuple[Floats, Floats, Floats]:
     """s_k^2, a_k and b_k of all clusters, in the cells where they have information."""
     if len(scores.linked.cells) >= MANY:  # most of H_g is 0
         parts = [_of_many_cells(scores, row) for row in range(scores.n_rows)]
@@ -567,7 +486,7 @@ def _squared_scores(scores: ClusterScores) -> tuple[Floats, Floats, Floats]:
     return scores.scores.toarray()[informed] ** 2, by_chance[informed], by_spread[informed]
 
 
-def _of_many_cells(scores: ClusterScores, row: int) -> tuple[Floats, Floats]:
+def _of_many_cells(scores: cluster.ClusterScores, row: int) -> tuple[Floats, Floats]:
     """a_k and b_k of one cluster, from what its units couple."""
     n_cells = len(scores.linked.cells)
     of_row = slice(*scores.weight.indptr[row : row + 2].tolist())

@@ -31,18 +31,7 @@ import numpy as np
 from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.shapes import ONE_END, SHAPE_ALONE, CurveShape, ShapedEstimate, counts_of_all_cells, units_with_slope
-from posbias.core.standard_errors import contrasts
-from posbias.core.standard_errors.cluster import (
-    AGREEING,
-    ONE_CLUSTER,
-    ClusterScores,
-    ClusterSums,
-    Intervals,
-    cluster_scores,
-    low_and_high,
-    t_quantile,
-    upper_end,
-)
+from posbias.core.standard_errors import cluster, contrasts
 from posbias.core.standard_errors.contrasts import ScoredEstimate, StrataEstimate
 from posbias.core.theta.conditional import Likelihood, linked_counts, shares_at
 
@@ -109,12 +98,12 @@ class PowerShape(CurveShape):
         unknown, reason = np.full(len(down), np.nan), (ONE_END,) * len(down)
         if form is None:
             nothing = contrasts.contrast_test(np.empty(0), np.empty(0), np.empty(0))
-            return ShapedEstimate(unknown, Intervals.unknown(reason), True, nothing, unknown, unknown)
+            return ShapedEstimate(unknown, cluster.Intervals.unknown(reason), True, nothing, unknown, unknown)
         intervals, log_theta = form.intervals, np.where(sloped, form.log_theta, np.nan)
         numbers = (intervals.std_error, intervals.low, intervals.high, intervals.effective_clusters)
         known = [np.where(sloped, of, np.nan) for of in numbers]
         why = tuple(of if has else ONE_END for of, has in zip(intervals.reason, sloped.tolist(), strict=True))
-        intervals = Intervals(known[0], known[1], known[2], known[3], why)
+        intervals = cluster.Intervals(known[0], known[1], known[2], known[3], why)
         form = replace(form, log_theta=log_theta, intervals=intervals)
         return _with_severity(form, position_of_cell, reference_of, np.ones(len(down), np.bool_))
 
@@ -168,15 +157,15 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     gamma, converged = best
     log_theta = np.where(estimable, by_effect @ gamma, np.nan)
     fit = replace(free.fit, log_theta=by_effect @ gamma)
-    scores = cluster_scores(fit, free.strata, counts)
+    scores = cluster.cluster_scores(fit, free.strata, counts)
     inverse = linalg.inverse(_information(likelihood, fit.log_theta[cells], by_effect[cells]))
     sums = _left_out(scores, by_effect, inverse)
     spread, by_clicks = np.sqrt(sums.variance), np.sqrt(np.einsum("kp,pq,kq->k", by_effect, inverse, by_effect))
-    without = dict.fromkeys(np.flatnonzero((spread <= _AGREE * by_clicks) & (by_clicks > 0)).tolist(), AGREEING)
+    without = dict.fromkeys(np.flatnonzero((spread <= _AGREE * by_clicks) & (by_clicks > 0)).tolist(), cluster.AGREEING)
     lonely = (by_clicks > 0) & ((spread > _NO_ERROR) | (sums.effective_clusters < 1 + _NOTHING))
-    without |= dict.fromkeys(np.flatnonzero(lonely).tolist(), ONE_CLUSTER)
+    without |= dict.fromkeys(np.flatnonzero(lonely).tolist(), cluster.ONE_CLUSTER)
     error = np.where(estimable & ~np.isin(np.arange(n_cells), list(without)), spread, np.nan)
-    margin = t_quantile(sums.degrees) * error
+    margin = cluster.t_quantile(sums.degrees) * error
     pairs = zip(estimable.tolist(), linkage.identified.tolist(), linkage.reason, strict=True)
     reason = tuple(
         (without.get(cell) or (None if linked else SHAPE_ALONE)) if known else why or ONE_END
@@ -187,7 +176,9 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     of_form = ScoredEstimate(log_theta, error, np.full(n_cells, np.inf), scores.numbers, scores.scores, response)
     return ShapedEstimate(
         log_theta=log_theta,
-        intervals=Intervals(error, np.exp(log_theta - margin), upper_end(log_theta + margin), effective, reason),
+        intervals=cluster.Intervals(
+            error, np.exp(log_theta - margin), cluster.upper_end(log_theta + margin), effective, reason
+        ),
         converged=converged,
         test=contrasts.difference_test(of_form, free.scored()),
         eta=np.full(n_cells, np.nan),
@@ -235,7 +226,7 @@ def _maximum(likelihood: Likelihood, effects: Floats) -> tuple[Floats, bool] | N
     return gamma, converged
 
 
-def _left_out(scores: ClusterScores, by_effect: Floats, inverse: Floats) -> ClusterSums:
+def _left_out(scores: cluster.ClusterScores, by_effect: Floats, inverse: Floats) -> cluster.ClusterSums:
     """The sums of leaving out one cluster at a time, over all K cells.
 
     Args:
@@ -254,13 +245,13 @@ def _left_out(scores: ClusterScores, by_effect: Floats, inverse: Floats) -> Clus
     if not coupled:  # one effect for each group of cells: all clusters at once, X'H_g X being diagonal, too
         own, whole = scores.weight @ (by_unit @ effects**2 - mean**2), np.diag(information)
         change *= whole / np.maximum(whole - own, _ALONE * whole)
-    for cluster in low_and_high(leverage)[1].tolist() if coupled else ():
-        first, last = scores.weight.indptr[cluster : cluster + 2]
+    for which in cluster.low_and_high(leverage)[1].tolist() if coupled else ():
+        first, last = scores.weight.indptr[which : which + 2]
         units, clicks = scores.weight.indices[first:last], scores.weight.data[first:last]
         expected = by_unit[units].T @ clicks
         own = effects.T @ (expected[:, np.newaxis] * effects) - mean[units].T @ (clicks[:, np.newaxis] * mean[units])
         held = information * (1 + _ALONE * np.eye(len(own)))  # where the cluster alone says something about an effect
-        change[cluster] = np.linalg.solve(held - own, information @ change[cluster])
+        change[which] = np.linalg.solve(held - own, information @ change[which])
     influence, squared, number = np.zeros((3, n_cells))
     width = max(1, _BLOCK // max(table.n_units, scores.n_rows, 1))
     for first in range(0, n_cells, width):
@@ -270,7 +261,7 @@ def _left_out(scores: ClusterScores, by_effect: Floats, inverse: Floats) -> Clus
         of_cluster = scores.weight @ of_click
         influence[columns], squared[columns] = of_cluster.sum(axis=0), (of_cluster**2).sum(axis=0)
         number[columns] = (of_cluster > _NOTHING * influence[columns]).sum(axis=0)
-    return ClusterSums(
+    return cluster.ClusterSums(
         outer=by_effect @ (change.T @ change) @ by_effect.T,
         influence=influence,
         influence_squared=np.where(squared > 0, squared, 1.0),

@@ -34,18 +34,7 @@ from posbias.core.shapes import (
     units_with_slope,
     walk_covariance,
 )
-from posbias.core.standard_errors import contrasts
-from posbias.core.standard_errors.cluster import (
-    AGREEING,
-    AGREEMENT,
-    ONE_CLUSTER,
-    ClusterSums,
-    Intervals,
-    LeaveOneOut,
-    cluster_scores,
-    t_quantile,
-    upper_end,
-)
+from posbias.core.standard_errors import cluster, contrasts
 from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.theta.conditional import Likelihood
 
@@ -86,10 +75,12 @@ class SmoothShape(CurveShape):
         unlinked = ~linkage.identified & ~curves.at_reference
         alone, nothing = np.isnan(std_error), np.empty(0)
         conditions = [np.isnan(log_theta), alone & curves.agreeing, alone, unlinked]
-        reasons = np.select(conditions, [ONE_END, AGREEING, ONE_CLUSTER, SHAPE_ALONE], default="")
+        reasons = np.select(conditions, [ONE_END, cluster.AGREEING, cluster.ONE_CLUSTER, SHAPE_ALONE], default="")
         return ShapedEstimate(
             log_theta=log_theta,
-            intervals=Intervals(std_error, low, high, effective, tuple(str(reason) or None for reason in reasons)),
+            intervals=cluster.Intervals(
+                std_error, low, high, effective, tuple(str(reason) or None for reason in reasons)
+            ),
             converged=converged,
             test=contrasts.contrast_test(nothing, nothing, nothing),  # it follows the log where the log speaks
             eta=np.full(n_cells, np.nan),
@@ -126,7 +117,7 @@ class _Curves:
         ends = (np.isin(counts.reference_of, reference[inner]) for inner in units_with_slope(counts, x[table.cell]))
         sloped: Flags = np.logical_and(*ends)
         # Cells on which the clusters agree to the last click, so that errors cannot be read; and the references, (K,).
-        self.agreeing = np.array([reason == AGREEING for reason in free.errors.reason])
+        self.agreeing = np.array([reason == cluster.AGREEING for reason in free.errors.reason])
         self.at_reference = sloped & (reference_of == own)
         # Cells of other groups are compared with themselves alone, and so say nothing.
         self.counts = replace(counts, reference_of=np.where(sloped, reference_of, own))
@@ -166,10 +157,10 @@ class _Curves:
         walk = weight @ (np.array([mode.walk for mode in modes]) + (curves - mean) ** 2)
         sums, ratio = self._left_out(modes[int(np.argmin(np.abs(tau - _TAU)))], spread)
         data = ratio * (weight @ np.array([mode.data for mode in modes]))
-        data[self.agreeing[self.free] | (sums.variance <= AGREEMENT**2)] = np.nan
-        margin = np.sqrt(t_quantile(sums.degrees) ** 2 * data + linalg.NORMAL**2 * walk)
+        data[self.agreeing[self.free] | (sums.variance <= cluster.AGREEMENT**2)] = np.nan
+        margin = np.sqrt(cluster.t_quantile(sums.degrees) ** 2 * data + linalg.NORMAL**2 * walk)
         effective = np.where(np.isnan(data), np.nan, sums.effective_clusters)
-        numbers = [mean, np.sqrt(data + walk), np.exp(mean - margin), upper_end(mean + margin), effective]
+        numbers = [mean, np.sqrt(data + walk), np.exp(mean - margin), cluster.upper_end(mean + margin), effective]
         return np.stack(numbers), tau, all(mode.converged for mode in modes)
 
     def _spread(self) -> float:
@@ -220,9 +211,9 @@ class _Curves:
         free = self.free
         return gradient[free] / spread - penalty @ beta[free], information[np.ix_(free, free)] / spread + penalty
 
-    def _left_out(self, mode: _Mode, spread: float) -> tuple[ClusterSums, Floats]:
+    def _left_out(self, mode: _Mode, spread: float) -> tuple[cluster.ClusterSums, Floats]:
         """The sums of leaving out one cluster at a time, and the ratio of its variances to `data`, shape (F,)."""
         fit = replace(self.fitted.fit, log_theta=mode.beta, information=mode.precision * spread)
-        sums = LeaveOneOut(fit, cluster_scores(fit, self.fitted.strata, self.counts), held=True).sums()
+        sums = cluster.LeaveOneOut(fit, cluster.cluster_scores(fit, self.fitted.strata, self.counts), held=True).sums()
         variance = sums.variance
         return sums, np.divide(variance, mode.data, out=np.ones_like(variance), where=mode.data > 0)

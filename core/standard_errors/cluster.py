@@ -382,39 +382,35 @@ def bootstrap(fit: ConditionalFit, strata: Strata, replicates: int, seed: int) -
     """
     if replicates < FEWEST_REPLICATES:
         raise ValueError(f"A bootstrap interval needs at least {FEWEST_REPLICATES} replicates, not {replicates}.")
-    left_out = LeaveOneOut(fit, cluster_scores(fit, strata))
+    left_out, random = LeaveOneOut(fit, cluster_scores(fit, strata)), np.random.default_rng(seed)
     sums = left_out.sums()
-    statistic = np.minimum(_statistics(left_out, sums, np.random.default_rng(seed), replicates), t_quantile(np.ones(1)))
-    quantile = np.quantile(statistic, CONFIDENCE, axis=1, method="weibull")
-    quantile = np.maximum(quantile, t_quantile(sums.degrees))
-    return errors_from_sums(fit.log_theta, fit.free_cells, sums, quantile)
-
-
-def _statistics(left_out: "LeaveOneOut", sums: ClusterSums, random: np.random.Generator, number: int) -> Floats:
-    """|t*| of each free cell and replicate, shape (F, B)."""
 
     def signs(n_rows: int) -> Floats:
-        return np.where(random.random((n_rows, number)) < 0.5, -1.0, 1.0)  # noqa: PLR2004 - a fair coin
+        return np.where(random.random((n_rows, replicates)) < 0.5, -1.0, 1.0)  # noqa: PLR2004 - a fair coin
 
     inverse, low = left_out.inverse, left_out.clusters.scores[left_out.low]
     adjusted, _ = left_out.adjusted_scores(left_out.high)
     of_high = signs(len(left_out.high))
     total = adjusted.T @ of_high
-    n_rows = max(1, _SIGNS_AT_ONCE // number)
+    n_rows = max(1, _SIGNS_AT_ONCE // replicates)
     for first in range(0, len(left_out.low), n_rows):
         rows = low[first : first + n_rows]
         total += (rows.T @ signs(len(rows.indptr) - 1))[left_out.free]
     moved = inverse @ total
     of_low = inverse @ gram(low)[np.ix_(left_out.free, left_out.free)] @ inverse
-    variance = np.repeat(np.diag(of_low)[:, np.newaxis], number, axis=1)
+    variance = np.repeat(np.diag(of_low)[:, np.newaxis], replicates, axis=1)
     for score, sign, cluster in zip(adjusted, of_high, left_out.high.tolist(), strict=True):
         own, cells, kept = left_out.of_cluster(cluster)
         again = np.outer(score, sign)
         again[cells] -= own @ moved[cells]
         variance += (inverse @ left_out.adjusted(own, cells, kept, again)) ** 2
     spread = sums.correction[:, np.newaxis] * np.sqrt(variance)
-    # Two clusters of opposite sign agree perfectly after the move: nothing is left to studentise by.
-    return np.divide(np.abs(moved), spread, out=np.full_like(moved, np.inf), where=spread > 0)
+    # |t*|, shape (F, B). Two clusters of opposite sign agree perfectly after the move: nothing is left to divide by.
+    statistic = np.divide(np.abs(moved), spread, out=np.full_like(moved, np.inf), where=spread > 0)
+    statistic = np.minimum(statistic, t_quantile(np.ones(1)))
+    quantile = np.quantile(statistic, CONFIDENCE, axis=1, method="weibull")
+    quantile = np.maximum(quantile, t_quantile(sums.degrees))
+    return errors_from_sums(fit.log_theta, fit.free_cells, sums, quantile)
 
 
 def low_and_high(leverage: Floats) -> tuple[Integers, Integers]:

@@ -132,7 +132,7 @@ def test_strengths_by_position_are_recovered() -> None:
     prior = estimate_prior(dense_table(impressions, clicks), THETA, POSITION)
     assert prior.strengths == pytest.approx(truth, rel=0.15)
     assert prior.strength == pytest.approx(float(np.prod(prior.strengths) ** (1 / 3)))
-    np.testing.assert_allclose(prior.strength_at(np.array([1, 2, 3])), prior.strengths)
+    np.testing.assert_allclose(prior.at(np.array([1, 2, 3]))[1], prior.strengths)
 
 
 def test_the_estimated_prior_predicts_other_clicks_better_than_a_fixed_one() -> None:
@@ -146,7 +146,7 @@ def test_the_estimated_prior_predicts_other_clicks_better_than_a_fixed_one() -> 
         skips = other.impressions - other.clicks
         return float(other.clicks @ np.log(probability) + skips @ np.log1p(-probability)) / other.impressions.sum()
 
-    fixed = likelihood(AttractivenessPrior.from_beta(BetaPrior(0.5, 2)))
+    fixed = likelihood(AttractivenessPrior(2, 0.5))
     assert likelihood(estimate_prior(seen, THETA, POSITION)) > fixed + 0.002
 
 
@@ -275,7 +275,7 @@ def test_last_bits_of_weights_move_no_digit_of_the_prior_also_where_it_is_that_o
 
 def test_a_plain_prior_gives_the_plain_posterior() -> None:
     table = drawn(500, np.full(500, 0.4), (0, 80))
-    found = posterior_by_position(table, THETA, AttractivenessPrior.from_beta(BetaPrior(0.3, 4)), POSITION)
+    found = posterior_by_position(table, THETA, AttractivenessPrior(4, 0.3), POSITION)
     np.testing.assert_array_equal(found, posterior(table, THETA, BetaPrior(0.3, 4)))
 
 
@@ -293,8 +293,8 @@ def test_each_unit_has_the_prior_of_its_position_also_where_nothing_is_identifie
 
 def test_the_mean_between_and_beyond_known_positions_follows_their_neighbours() -> None:
     prior = AttractivenessPrior(4.0, 0.5, positions=(2, 3, 5), means=(0.6, 0.5, 0.3))
-    np.testing.assert_allclose(prior.mean_at(np.array([1, 2, 4, 5, 90])), [0.6, 0.6, 0.4, 0.3, 0.3])
-    np.testing.assert_array_equal(AttractivenessPrior(4.0, 0.25).mean_at(np.array([1, 7])), [0.25, 0.25])
+    np.testing.assert_allclose(prior.at(np.array([1, 2, 4, 5, 90]))[0], [0.6, 0.6, 0.4, 0.3, 0.3])
+    np.testing.assert_array_equal(AttractivenessPrior(4.0, 0.25).at(np.array([1, 7]))[0], [0.25, 0.25])
 
 
 def test_positions_far_down_share_one_mean() -> None:

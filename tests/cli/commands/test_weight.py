@@ -12,6 +12,7 @@ from command_results import Output, reseal
 from workshop import RunPosbias as Run
 
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
+from posbias.core.fit.fit import Fit
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 UNUSABLE = 2
@@ -136,7 +137,6 @@ ONCE = {
     "the plan is made": "posbias.cli.work.requests.statistics_plan",
     "the method is checked": "posbias.io.jobs.fit.check_method",
     "the log is opened": "posbias.io.log.click_log.open_log",
-    "the propensity table is built": "posbias.core.fit.propensities.propensity_table",
     "the manifest's section is made": "posbias.io.fits.saved_fit.period_section",
     "weights are made": "posbias.io.jobs.training.weights_for",
 }
@@ -160,9 +160,11 @@ def test_a_run_works_everything_out_once(
     for what, place in (ONCE | NEVER).items():
         module, name = place.rsplit(".", 1)
         monkeypatch.setattr(place, counting(what, getattr(__import__(module, fromlist=[name]), name)))
-    totals: Any = vars(SufficientStatistics)["cell_totals"]
-    monkeypatch.setattr(totals, "func", counting("counts are added up by cell", totals.func))
+    tables = {"counts are added up by cell": "cell_totals", "the propensity table is built": "propensities"}
+    for what, name in tables.items():
+        cached: Any = (vars(SufficientStatistics) | vars(Fit))[name]
+        monkeypatch.setattr(cached, "func", counting(what, cached.func))
     done = run_in_process("run", "log.parquet", "--layout", layout, "--no-compare", "-o", "out")
 
     assert done.returncode in {0, 1}, done.stderr
-    assert times == Counter([*ONCE, "counts are added up by cell"])
+    assert times == Counter([*ONCE, *tables])
