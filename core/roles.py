@@ -137,41 +137,31 @@ def says_no_click(name: str) -> bool:
     return _NOT_CLICKED.search(plain(name.rpartition(".")[2])) is not None or not _NEGATED.isdisjoint(words(name))
 
 
-def guesses(
-    roles: Sequence[str],
-    columns: Sequence[str],
-    known: Mapping[str, Collection[str]],
-    telling: Mapping[str, Collection[str]],
-) -> dict[str, str]:
+def guesses(roles: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
     """The column that each role is probably played by, by the words of its name. No column plays two.
 
     Args:
         roles: those that are looked for.
         columns: those that play no role yet.
-        known: the well-known names of each role.
-        telling: words that a column of each role often has in its name, the most telling first.
     """
-    likeness = {
-        (role, column): like
-        for role in roles
-        for column in columns
-        if (like := _likeness(column, known[role], telling[role])) > 0
-    }
-    best_first = sorted((-like, roles.index(role), role, column) for (role, column), like in likeness.items())
+
+    def likeness(role: str, column: str) -> float:
+        """From 0 to 2: more for a name that is nearly a known one, then for a telling word, the first ones most."""
+        near = max(difflib.SequenceMatcher(None, plain(column), plain(name)).ratio() for name in ALIASES[role])
+        if near >= _NEARLY:
+            return 1 + near
+        in_name = {form for word in words(column) for form in (word, word.removesuffix("s"))}
+        telling = enumerate(_TELLING_WORDS[role])
+        return max((1 - number / 100 for number, word in telling if word in in_name), default=0)
+
+    all_pairs = (
+        (-likeness(role, column), number, role, column) for number, role in enumerate(roles) for column in columns
+    )
     chosen: dict[str, str] = {}
-    for _, _, role, column in best_first:
-        if role not in chosen and column not in chosen.values():
+    for unlike, _, role, column in sorted(all_pairs):
+        if unlike < 0 and role not in chosen and column not in chosen.values():
             chosen[role] = column
     return chosen
-
-
-def _likeness(column: str, known: Collection[str], telling: Collection[str]) -> float:
-    """From 0 to 2: more for a name that is nearly a known one, then for a telling word."""
-    near = max(difflib.SequenceMatcher(None, plain(column), plain(name)).ratio() for name in known)
-    if near >= _NEARLY:
-        return 1 + near
-    in_name = {form for word in words(column) for form in (word, word.removesuffix("s"))}
-    return max((1 - number / 100 for number, word in enumerate(telling) if word in in_name), default=0)
 
 
 # What exports of other tools call them, without case, `_` and `-`: likely, but not certain, and therefore reported.
@@ -406,7 +396,7 @@ def _unclear(
     hint, options_of_hint = _hint(columns)
     free = [name for name in columns if name not in taken and _why_unreadable(name) is None]
     sums = [free.pop(free.index(name)) for name in filter(says_summed_rank, [*free])]
-    guessed = {} if hint else guesses(missing, free, ALIASES, _TELLING_WORDS)
+    guessed = {} if hint else guesses(missing, free)
     problems = [
         f"{len(names)} columns could be the {role}: {_listed(names)}. Choose one with {flags[role]} COLUMN."
         for role, names in several.items()

@@ -219,11 +219,6 @@ class ShownPart:
         groups, cell, shown = groups.drop(_QUERY), cell[known], shown[known]
         return cls(by, groups, pairs, query, pages, slot, slots, slot_cells, group, pair, cell, shown, clicks, late)
 
-    def numbered(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows of its pairs with the number of their cell and of their pair."""
-        grouped = self.by.numbered(rows).join(self.groups, on=[QUERY, CONTEXT], how="left")
-        return grouped.join(self.pairs, on=[_GROUP, DOC], how="left")
-
     @cached_property
     def slot_theta(self) -> Floats:
         """theta_q(r) of each slot; cells without a theta count as 0."""
@@ -239,9 +234,9 @@ class ShownPart:
         """N theta of each row, shape (R,)."""
         return self.shown * self.by.theta[self.cell]
 
-    def by_pair(self, values: Floats, n_pairs: int | None = None) -> Floats:
+    def by_pair(self, values: Floats, n_pairs: int) -> Floats:
         """The sum of values of rows over each pair."""
-        return sum_by_number(self.pair, values, len(self.group) if n_pairs is None else n_pairs)
+        return sum_by_number(self.pair, values, n_pairs)
 
 
 @dataclass(frozen=True)
@@ -635,7 +630,7 @@ class Prediction:
     def faded(self) -> bool:
         """True if the earlier half of the pages speaks for the ranking more than by chance, as if it knew them."""
         more, error = self.halves
-        return more > float(normal(1 - _LEAK_LEVEL)) * error > 0
+        return more > normal(1 - _LEAK_LEVEL) * error > 0
 
     @property
     def relative(self) -> float:
@@ -645,11 +640,11 @@ class Prediction:
     @property
     def smallest(self) -> float:
         """The smallest difference that this log shows in four of five cases."""
-        return float(normal(1 - _LEVEL / 2) + normal(_POWER)) * self.std_error
+        return (normal(1 - _LEVEL / 2) + normal(_POWER)) * self.std_error
 
     def pages_per_arm(self, difference: float) -> float:
         """Pages of each arm of an A/B test of a difference D: (z_.975 + z_.8)^2 (s2_A + s2_B) / D^2."""
-        z = float(normal(1 - _LEVEL / 2) + normal(_POWER))
+        z = normal(1 - _LEVEL / 2) + normal(_POWER)
         return z**2 * sum(self.variances) / difference**2 if difference else np.inf
 
 
@@ -795,7 +790,9 @@ def page_slope(rows: pl.DataFrame, by: CellTheta, covariance: Floats | None) -> 
     """
     keys, counts = (QUERY, DOC, *by.cells.columns), pl.col(IMPRESSIONS, CLICKS).sum()
     part = ShownPart.of(rows.group_by(keys).agg(counts), by)
-    rows = part.numbered(rows).group_by(PAIR, CELL, UNIT).agg(counts).sort(PAIR, UNIT, CELL)
+    grouped = by.numbered(rows).join(part.groups, on=[QUERY, CONTEXT], how="left")
+    rows = grouped.join(part.pairs, on=[_GROUP, DOC], how="left")
+    rows = rows.group_by(PAIR, CELL, UNIT).agg(counts).sort(PAIR, UNIT, CELL)
     pair, cell = rows[PAIR].to_numpy(), rows[CELL].to_numpy()
     n_pairs, theta = len(part.group), np.nan_to_num(by.theta)[cell]
     shown, clicks = (rows[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))

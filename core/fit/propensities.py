@@ -280,7 +280,7 @@ def with_shrinkage(
     shrunk = shrink_contexts(fitted.fit, fitted.errors, position_of_cell)
     known = np.isfinite(shrunk.log_theta)
     propensity = np.where(known, np.exp(shrunk.log_theta), estimate.propensity)
-    intervals = shrunk.intervals.or_else(estimate.intervals)
+    intervals = shrunk.intervals.where(np.isfinite(shrunk.intervals.std_error), estimate.intervals)
     of_others = known & np.isnan(intervals.std_error)
     reason = (f"{why}; {OF_OTHERS}" if of and why else why for why, of in zip(intervals.reason, of_others, strict=True))
     refined = replace(
@@ -440,7 +440,17 @@ _HALVINGS = 60
 
 def query_spread(fitted: StrataEstimate) -> float:
     """tau, the standard deviation of log theta between queries (clusters); 0 where nothing shows that they differ."""
-    scores = cluster.cluster_scores(fitted.fit, _sample(fitted))
+    # The strata of every so many-th cluster that counts.
+    signatures, members = fitted.strata.signatures, fitted.strata.members
+    counts = np.zeros(signatures.n_units, bool)
+    counts[linked_counts(signatures, fitted.fit.linkage).units] = True
+    clusters = np.sort(members.cluster[counts[members.unit]])
+    clusters = clusters[first_of_runs(clusters)]  # np.unique hashes them, which is slower
+    kept = clusters[:: max(-(-len(clusters) // LARGEST_SAMPLE), 1)]
+    those = np.flatnonzero(np.isin(members.cluster, kept))
+    units, unit = np.unique(members.unit[those], return_inverse=True)
+    sample = Strata(signatures.take(units), Members(unit, members.cluster[those]))
+    scores = cluster.cluster_scores(fitted.fit, sample)
     if scores.n_rows < FEWEST_QUERIES:
         return 0.0
     squares, by_chance, by_spread = _squared_scores(scores)
@@ -457,19 +467,6 @@ def query_spread(fitted: StrataEstimate) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if excess(middle) > 0 else (low, middle)
     return float(np.sqrt(low))
-
-
-def _sample(fitted: StrataEstimate) -> Strata:
-    """The strata of every so many-th cluster that counts."""
-    signatures, members = fitted.strata.signatures, fitted.strata.members
-    counts = np.zeros(signatures.n_units, bool)
-    counts[linked_counts(signatures, fitted.fit.linkage).units] = True
-    clusters = np.sort(members.cluster[counts[members.unit]])
-    clusters = clusters[first_of_runs(clusters)]  # np.unique hashes them, which is slower
-    kept = clusters[:: max(-(-len(clusters) // LARGEST_SAMPLE), 1)]
-    those = np.flatnonzero(np.isin(members.cluster, kept))
-    units, unit = np.unique(members.unit[those], return_inverse=True)
-    return Strata(signatures.take(units), Members(unit, members.cluster[those]))
 
 
 def _squared_scores(scores: cluster.ClusterScores) -> tuple[Floats, Floats, Floats]:

@@ -100,11 +100,7 @@ class PowerShape(CurveShape):
             nothing = contrasts.contrast_test(np.empty(0), np.empty(0), np.empty(0))
             return ShapedEstimate(unknown, cluster.Intervals.unknown(reason), True, nothing, unknown, unknown)
         intervals, log_theta = form.intervals, np.where(sloped, form.log_theta, np.nan)
-        numbers = (intervals.std_error, intervals.low, intervals.high, intervals.effective_clusters)
-        known = [np.where(sloped, of, np.nan) for of in numbers]
-        why = tuple(of if has else ONE_END for of, has in zip(intervals.reason, sloped.tolist(), strict=True))
-        intervals = cluster.Intervals(known[0], known[1], known[2], known[3], why)
-        form = replace(form, log_theta=log_theta, intervals=intervals)
+        form = replace(form, log_theta=log_theta, intervals=intervals.where(sloped, cluster.Intervals.unknown(reason)))
         return _with_severity(form, position_of_cell, reference_of, np.ones(len(down), np.bool_))
 
 
@@ -151,14 +147,23 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     ).any(1)
     by_effect = scaled @ axis
     by_effect = by_effect / np.abs(by_effect).max(axis=0)  # shape (K, P), in terms of the estimable effects
-    best = _maximum(likelihood, by_effect[cells])
-    if best is None:
+    inside = by_effect[cells]
+
+    def propose(gamma: Floats) -> optimize.Proposal:
+        beta = inside @ gamma
+        slope = inside.T @ (likelihood.cell_clicks - likelihood.expected(beta))
+        step = linalg.solve(_information(likelihood, beta, inside), slope)
+        enough = optimize.ENOUGH_ASCENT * slope
+        return step, lambda step: not likelihood.gain(beta, inside @ step) >= float(enough @ step), None
+
+    try:
+        gamma, converged, _ = optimize.climb(propose, np.zeros(inside.shape[1]), _LIMITS)
+    except np.linalg.LinAlgError:  # clicks lie at one end only
         return None
-    gamma, converged = best
     log_theta = np.where(estimable, by_effect @ gamma, np.nan)
     fit = replace(free.fit, log_theta=by_effect @ gamma)
     scores = cluster.cluster_scores(fit, free.strata, counts)
-    inverse = linalg.inverse(_information(likelihood, fit.log_theta[cells], by_effect[cells]))
+    inverse = linalg.inverse(_information(likelihood, fit.log_theta[cells], inside))
     sums = _left_out(scores, by_effect, inverse)
     spread, by_clicks = np.sqrt(sums.variance), np.sqrt(np.einsum("kp,pq,kq->k", by_effect, inverse, by_effect))
     without = dict.fromkeys(np.flatnonzero((spread <= _AGREE * by_clicks) & (by_clicks > 0)).tolist(), cluster.AGREEING)
@@ -172,7 +177,7 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
         for cell, (known, linked, why) in enumerate(pairs)
     )
     effective = np.where(np.isfinite(error) & (by_clicks > 0), sums.effective_clusters, np.nan)
-    response = by_effect @ inverse @ by_effect[cells].T
+    response = by_effect @ inverse @ inside.T
     of_form = ScoredEstimate(log_theta, error, np.full(n_cells, np.inf), scores.numbers, scores.scores, response)
     return ShapedEstimate(
         log_theta=log_theta,
@@ -201,29 +206,6 @@ def _information(likelihood: Likelihood, beta: Floats, effects: Floats) -> Float
         mean = (by_unit @ effects) * np.sqrt(weight)[:, np.newaxis]
         total += effects.T @ ((by_unit.T @ weight)[:, np.newaxis] * effects) - mean.T @ mean
     return total
-
-
-def _maximum(likelihood: Likelihood, effects: Floats) -> tuple[Floats, bool] | None:
-    """The most likely gamma, shape (P,), and whether it was reached; None where clicks lie at one end only.
-
-    Args:
-        likelihood: of I cells.
-        effects: X, shape (I, P).
-    """
-    start = np.zeros(int(effects.shape[1]))
-
-    def propose(gamma: Floats) -> optimize.Proposal:
-        beta = effects @ gamma
-        slope = effects.T @ (likelihood.cell_clicks - likelihood.expected(beta))
-        step = linalg.solve(_information(likelihood, beta, effects), slope)
-        enough = optimize.ENOUGH_ASCENT * slope
-        return step, lambda step: not likelihood.gain(beta, effects @ step) >= float(enough @ step), None
-
-    try:
-        gamma, converged, _ = optimize.climb(propose, start, _LIMITS)
-    except np.linalg.LinAlgError:
-        return None
-    return gamma, converged
 
 
 def _left_out(scores: cluster.ClusterScores, by_effect: Floats, inverse: Floats) -> cluster.ClusterSums:

@@ -117,8 +117,8 @@ class _Monotone:
     def propose(self, increments: Floats) -> optimize.Proposal:
         """The step to the maximum of the quadratic expansion under x >= 0; enough is any gain.
 
-        That is a non-negative least squares problem in the Cholesky factor of the information; a part of the way there
-        no increment is below 0, either.
+        That is a non-negative least squares problem in the Cholesky factor of the information (Lawson & Hanson 1974); a
+        part of the way there no increment is below 0, either. Where nothing speaks, the increment stays.
         """
         table, shares = self.linked.table, self.linked.shares(self.curve_of @ increments)
         gradient, information = self._slopes(shares)
@@ -129,7 +129,12 @@ class _Monotone:
             gain = table.sum_by_unit(table.clicks * move) - self.linked.unit_clicks * np.log1p(growth)
             return not table.multiplicity @ gain > 0
 
-        return _newton_target(increments, gradient, information) - increments, falls_short, None
+        scaled, scale = linalg.unit_diagonal(information + np.diag(np.where(np.diag(information) > 0, 0.0, 1.0)))
+        root = np.linalg.cholesky(scaled + _STAY * np.eye(len(scaled))).T.astype(np.float64)
+        target = root @ (increments / scale) + np.linalg.solve(root.T, gradient * scale)
+        if not (np.isfinite(root).all() and np.isfinite(target).all()):
+            raise np.linalg.LinAlgError("least squares of numbers that are not finite")
+        return scale * scipy.optimize.nnls(root, target)[0] - increments, falls_short, None
 
     def _slopes(self, shares: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (N,), and minus the Hessian, shape (N, N), with respect to the increments."""
@@ -177,16 +182,3 @@ class _Monotone:
         increments = beta[self.upper] - beta[self.lower]
         within = np.abs(np.where(increments > 0, step, np.maximum(step, 0.0))) <= optimize.ROUNDING
         return bool(within.all() and (increments >= 0).all())
-
-
-def _newton_target(increments: Floats, gradient: Floats, information: Floats) -> Floats:
-    """The x >= 0 that maximises gradient'(x - x0) - (x - x0)' information (x - x0) / 2; where nothing speaks, x0.
-
-    By least squares without negative numbers (Lawson & Hanson 1974).
-    """
-    scaled, scale = linalg.unit_diagonal(information + np.diag(np.where(np.diag(information) > 0, 0.0, 1.0)))
-    root = np.linalg.cholesky(scaled + _STAY * np.eye(len(scaled))).T.astype(np.float64)
-    target = root @ (increments / scale) + np.linalg.solve(root.T, gradient * scale)
-    if not (np.isfinite(root).all() and np.isfinite(target).all()):
-        raise np.linalg.LinAlgError("least squares of numbers that are not finite")
-    return scale * scipy.optimize.nnls(root, target)[0]

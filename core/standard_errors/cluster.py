@@ -129,9 +129,9 @@ class Intervals:
         with np.errstate(divide="ignore", invalid="ignore"):  # an interval from 0 has no end
             return np.maximum(np.log(self.high) - log_theta, log_theta - np.log(self.low))
 
-    def or_else(self, other: "Intervals") -> "Intervals":
-        """These where there is an error, the other ones where there is none."""
-        has, names = np.isfinite(self.std_error), ("std_error", "low", "high", "effective_clusters")
+    def where(self, has: Flags, other: "Intervals") -> "Intervals":
+        """These in some cells, shape (K,), and the other ones elsewhere."""
+        names = ("std_error", "low", "high", "effective_clusters")
         numbers: dict[str, Floats] = {name: np.where(has, getattr(self, name), getattr(other, name)) for name in names}
         reason = np.where(has, np.array(self.reason, object), np.array(other.reason, object))
         return Intervals(**numbers, reason=tuple(reason.tolist()))

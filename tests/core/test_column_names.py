@@ -135,11 +135,10 @@ def test_a_guess_is_a_word_of_a_command_line_and_a_column_that_can_be_read() -> 
 
 
 def test_one_column_is_guessed_for_one_role() -> None:
-    known, telling = {"a": ["x"], "b": ["x"]}, {"a": ["item", "name"], "b": ["item"]}
-
-    assert guesses(["a", "b"], ["item_name"], known, telling) == {"a": "item_name"}
-    assert guesses(["a", "b"], ["my_name", "my_item"], known, telling) == {"a": "my_item"}
-    assert guesses(["b", "a"], ["my_name", "my_item"], known, telling) == {"b": "my_item", "a": "my_name"}
+    assert guesses(["query", "doc"], ["search_item"]) == {"query": "search_item"}  # its third word, against a fourth
+    assert guesses(["query", "doc"], ["search_item", "my_item"]) == {"query": "search_item", "doc": "my_item"}
+    for roles in (["query", "doc"], ["doc", "query"]):
+        assert guesses(roles, ["keyword_doc"]) == {roles[0]: "keyword_doc"}
 
 
 @pytest.mark.parametrize(
