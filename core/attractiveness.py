@@ -91,7 +91,7 @@ def posterior(table: CountTable, propensity: Floats, prior: BetaPrior) -> tuple[
         mean[units] = first / total
         deviation[units] = np.sqrt(np.maximum(second / total - mean[units] ** 2, 0.0))
     for units in _blocks(table.entries_of_unit[much] * OWN_NODES, much):
-        mean[units], deviation[units] = _Concentrated(table.take(units), theta, a, b).moments()
+        mean[units], deviation[units] = _concentrated(table.take(units), theta, a, b)
     return mean, deviation
 
 
@@ -116,106 +116,86 @@ def _jacobi_rule(n_nodes: int, at_zero: float, at_one: float) -> tuple[Floats, F
     return rule
 
 
-class _Concentrated:
-    """Units whose posterior is narrow, integrated around the mode of its density on the logit scale.
+def modes_of(table: CountTable, theta: Floats, a: float, b: float) -> Floats:
+    """The mode of each unit's posterior density on the logit scale, shape (J,).
+
+    It is the root of (a + C) - b gamma/(1 - gamma) - sum (n - c) theta gamma/(1 - theta gamma). That function is
+    concave and falls, and the start is beyond the root: Newton's steps come down to it without passing it.
+    """
+    theta_there, skips, total = theta[table.cell], table.impressions - table.clicks, a + table.sum_by_unit(table.clicks)
+    mode = total / np.maximum(b + table.sum_by_unit(skips * theta_there), total + b)
+    mode = np.minimum(mode, _LARGEST_MODE)
+    for _ in range(_MODE_STEPS):
+        unseen = 1 - theta_there * table.spread(mode)
+        rate = theta_there / unseen
+        value = total - b * mode / (1 - mode) - mode * table.sum_by_unit(skips * rate)
+        step = value / (b / (1 - mode) ** 2 + table.sum_by_unit(skips * rate / unseen))
+        mode += np.minimum(step, 0.0)
+        np.minimum(mode, _LARGEST_MODE, out=mode)
+        if np.all(-step <= 1e-9 * mode * (1 - mode)):
+            break
+    return mode
+
+
+def _concentrated(table: CountTable, theta: Floats, a: float, b: float) -> tuple[Floats, Floats]:
+    """Mean and standard deviation of units whose posterior is narrow, integrated around the mode of its density.
 
     That density's logarithm, (a + C) log gamma + b log(1 - gamma) + sum (n - c) log(1 - theta gamma), is concave in
     gamma for every a, b > 0, so the mode is unique and inside (0, 1). Nodes are placed by their distance from the
     mode, d = u - u_mode; gamma - gamma_mode = d (2 u_mode + d).
     """
+    modes, theta_there = modes_of(table, theta, a, b), theta[table.cell]
+    u_modes, skips, clicks = np.sqrt(modes), table.impressions - table.clicks, table.sum_by_unit(table.clicks)
+    rate = theta_there / (1 - theta_there * table.spread(modes))
+    own = (a + clicks) / modes**2 + b / (1 - modes) ** 2
+    curvature = own + table.sum_by_unit(skips * rate**2)  # minus the second derivative by gamma
 
-    def __init__(self, table: CountTable, theta: Floats, a: float, b: float) -> None:
-        self.table = table
-        self.a, self.b = a, b
-        self.theta = theta[table.cell]
-        self.skips = table.impressions - table.clicks
-        self.clicks = table.sum_by_unit(table.clicks)
-        # The mode is the root of (a + C) - b gamma/(1 - gamma) - sum (n - c) theta gamma/(1 - theta gamma). That
-        # function is concave and falls, and the start is beyond the root: Newton's steps come down to it without
-        # passing it.
-        total = a + self.clicks
-        mode = total / np.maximum(b + table.sum_by_unit(self.skips * self.theta), total + b)
-        mode = np.minimum(mode, _LARGEST_MODE)
-        for _ in range(_MODE_STEPS):
-            unseen = 1 - self.theta * table.spread(mode)
-            rate = self.theta / unseen
-            value = total - b * mode / (1 - mode) - mode * table.sum_by_unit(self.skips * rate)
-            step = value / (b / (1 - mode) ** 2 + table.sum_by_unit(self.skips * rate / unseen))
-            mode += np.minimum(step, 0.0)
-            np.minimum(mode, _LARGEST_MODE, out=mode)
-            if np.all(-step <= 1e-9 * mode * (1 - mode)):
+    def drop(distance: Floats) -> Floats:
+        """How far the log density has fallen at a distance from the mode, shape (U,)."""
+        shift = distance * (2 * u_modes + distance)
+        entries = table.sum_by_unit(skips * np.log1p(-rate * table.spread(shift)))
+        return -(entries + (a + clicks) * np.log1p(shift / modes) + b * np.log1p(-shift / (1 - modes)))
+
+    # Distances from the mode where integration starts and ends, and whether that is at u = 0 and at u = 1
+    ends: list[tuple[Floats, Flags]] = []
+    for sign, border in ((-1.0, u_modes), (1.0, (1 - modes) / (1 + u_modes))):
+        reach = _FIRST_REACH / (2 * u_modes * np.sqrt(curvature))
+        for _ in range(_WIDENINGS):
+            inside = reach < border
+            short = inside & (drop(sign * np.where(inside, reach, border / 2)) < _DROP)
+            if not short.any():
                 break
-        self.mode, self.u_mode = mode, np.sqrt(mode)
-        self.rate = self.theta / (1 - self.theta * table.spread(mode))
-
-    def moments(self) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of gamma."""
-        low, high, at_zero, at_one = self._range()
-        mean, deviation = np.empty_like(self.mode), np.empty_like(self.mode)
-        for left, right in product((False, True), repeat=2):
-            units = np.flatnonzero((at_zero == left) & (at_one == right))
-            if len(units):
-                ends = low[units], high[units]
-                mean[units], deviation[units] = self._integrate(units, *ends, left=left, right=right)
-        return mean, deviation
-
-    def _range(self) -> tuple[Floats, Floats, Flags, Flags]:
-        """Distances from the mode where integration starts and ends, and whether that is at u = 0 and at u = 1."""
-        own = (self.a + self.clicks) / self.mode**2 + self.b / (1 - self.mode) ** 2
-        curvature = own + self.table.sum_by_unit(self.skips * self.rate**2)  # minus the second derivative by gamma
-        unit = _FIRST_REACH / (2 * self.u_mode * np.sqrt(curvature))
-
-        def drop(distance: Floats) -> Floats:
-            """How far the log density has fallen at a distance from the mode, shape (U,)."""
-            shift = distance * (2 * self.u_mode + distance)
-            entries = self.table.sum_by_unit(self.skips * np.log1p(-self.rate * self.table.spread(shift)))
-            ends = (self.a + self.clicks) * np.log1p(shift / self.mode) + self.b * np.log1p(-shift / (1 - self.mode))
-            return -(entries + ends)
-
-        ends: list[tuple[Floats, Flags]] = []
-        for sign, border in ((-1.0, self.u_mode), (1.0, (1 - self.mode) / (1 + self.u_mode))):
-            reach = unit.copy()
-            for _ in range(_WIDENINGS):
-                inside = reach < border
-                short = inside & (drop(sign * np.where(inside, reach, border / 2)) < _DROP)
-                if not short.any():
-                    break
-                reach[short] *= 1.25
-            ends.append((sign * np.minimum(reach, border), reach >= border))
-        (low, at_zero), (high, at_one) = ends
-        return low, high, at_zero, at_one
-
-    def _integrate(
-        self, units: Integers, low: Floats, high: Floats, *, left: bool, right: bool
-    ) -> tuple[Floats, Floats]:
-        """Mean and standard deviation over [low, high], which starts at u = 0 if left and ends at u = 1 if right."""
-        a_weight, b_weight = (2 * self.a - 1) * left, (self.b - 1) * right
-        node, weight = _jacobi_rule(OWN_NODES, a_weight, b_weight)
-        mode, u_mode = self.mode[units, np.newaxis], self.u_mode[units, np.newaxis]
-        distance = low[:, np.newaxis] + np.outer(high - low, node)
+            reach[short] *= 1.25
+        ends.append((sign * np.minimum(reach, border), reach >= border))
+    (lowest, at_zero), (highest, at_one) = ends
+    mean, deviation = np.empty_like(modes), np.empty_like(modes)
+    for left, right in product((False, True), repeat=2):  # from u = 0 if left, to u = 1 if right
+        units = np.flatnonzero((at_zero == left) & (at_one == right))
+        if not len(units):
+            continue
+        node, weight = _jacobi_rule(OWN_NODES, (2 * a - 1) * left, (b - 1) * right)
+        mode, u_mode, clicked = (of[units, np.newaxis] for of in (modes, u_modes, clicks))
+        low, span = lowest[units], np.outer(highest[units] - lowest[units], node)
+        distance = low[:, np.newaxis] + span
         shift = distance * (2 * u_mode + distance)
-        table = self.table.take(units)
-        entries, _ = self.table.entries_of(units)
-        change = np.repeat(shift, table.entries_of_unit, axis=0)
-        change *= -self.rate[entries, np.newaxis]
+        entries, start = table.entries_of(units)
+        change = np.repeat(shift, np.diff(start), axis=0)
+        change *= -rate[entries, np.newaxis]
         np.log1p(change, out=change)
-        change *= self.skips[entries, np.newaxis]
-        log_density = np.add.reduceat(change, table.start[:-1], axis=0)
-        if left:  # from u = 0 on, near which 1 + shift / mode = (u / u_mode)^2 would be rounded to 0
-            u = np.outer(high - low, node)
-            log_density += self.clicks[units, np.newaxis] * 2 * np.log(u / u_mode)
+        change *= skips[entries, np.newaxis]
+        log_density = np.add.reduceat(change, start[:-1], axis=0)
+        if left:  # near u = 0, 1 + shift / mode = (u / u_mode)^2 would be rounded to 0
+            log_density += clicked * 2 * np.log(span / u_mode)
         else:
-            log_density += (self.clicks[units, np.newaxis] + self.a - 1 / 2) * np.log1p(shift / mode)
-        if right:
-            log_density += (self.b - 1) * np.log1p(u_mode + distance)
-        else:
-            log_density += (self.b - 1) * np.log1p(-shift / (1 - mode))
+            log_density += (clicked + a - 1 / 2) * np.log1p(shift / mode)
+        log_density += (b - 1) * np.log1p(u_mode + distance if right else -shift / (1 - mode))
         log_density -= log_density.max(axis=1, keepdims=True)
         density = np.exp(log_density) * weight
         density /= density.sum(axis=1, keepdims=True)
         first = (density * shift).sum(axis=1)
         variance = (density * (shift - first[:, np.newaxis]) ** 2).sum(axis=1)
-        return self.mode[units] + first, np.sqrt(variance)
+        mean[units], deviation[units] = modes[units] + first, np.sqrt(variance)
+    return mean, deviation
 
 
 _BLOCK_OF_VARIANCES = 4_000_000  # numbers in one dense block of work, 32 MB
@@ -404,12 +384,12 @@ class _Objective:
         )
         means = (_FIRST_GUESS.pseudo_clicks + clicks) / (_FIRST_GUESS.strength + np.maximum(examined, clicks))
         strengths = np.full(len(means), np.log(_FIRST_GUESS.strength))
-        self.start = np.concatenate([strengths[:1], _logit(np.clip(means, *MEANS)), strengths[1:]])
+        self.start = np.concatenate([strengths[:1], scipy.special.logit(np.clip(means, *MEANS)), strengths[1:]])
 
     def maximize(self) -> AttractivenessPrior:
         """Climb from the moments."""
         n_groups = len(self.positions)
-        of_strength, of_mean = np.log(STRENGTHS), _logit(np.array(MEANS))
+        of_strength, of_mean = np.log(STRENGTHS), scipy.special.logit(np.array(MEANS))
         limits = np.array([of_strength, *[of_mean] * (1 + n_groups), *[of_strength] * n_groups])
         optimum = minimize_within(self.derivatives, self.start, limits)
         center, *means = (1 / (1 + np.exp(-optimum[1 : 2 + n_groups]))).tolist()
@@ -475,7 +455,3 @@ def _likelihood(table: CountTable, theta: Floats, gamma: Floats) -> Floats:
     likelihood += np.outer(table.sum_by_unit(table.clicks), np.log(gamma))
     likelihood -= likelihood.max(axis=1, keepdims=True)
     return np.exp(likelihood, out=likelihood)
-
-
-def _logit(probability: Floats) -> Floats:
-    return np.log(probability) - np.log1p(-probability)

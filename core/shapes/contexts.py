@@ -344,34 +344,23 @@ def _strengths(differences: list[Difference]) -> tuple[float, list[Floats]]:
     """The posterior mean of tau, and for each context the weights of the grid of tau_c, shape (T,)."""
     likelihoods = np.array([difference.log_likelihood() for difference in differences])
     scatter = np.log(TAU) - 2.0 * np.log1p(TAU**2 / TAU[:, np.newaxis] ** 2 / 3)  # of tau_c given tau
-    scatter -= _log_sum(scatter)[:, np.newaxis]
-    of_tau = np.array([_log_sum(scatter + likelihood) for likelihood in likelihoods])
+    scatter = scipy.special.log_softmax(scatter, axis=1)
+    of_tau = np.array([scipy.special.logsumexp(scatter + likelihood, axis=1) for likelihood in likelihoods])
     prior = np.log(TAU / (1 + TAU**2))  # half-Cauchy(1), times the width tau of a step of the grid
     differs = np.array([len(difference.both) > 0 for difference in differences])
-    tau = float(_weights(prior + _per_context(int(differs.sum())) * of_tau.sum(axis=0)) @ TAU)
+    tau = float(scipy.special.softmax(prior + _per_context(int(differs.sum())) * of_tau.sum(axis=0)) @ TAU)
     of_context: list[Floats] = []
     for number, likelihood in enumerate(likelihoods):
         others = of_tau.sum(axis=0) - of_tau[number]
         share = _per_context(int(differs.sum() - differs[number]))
-        strength = _weights(prior + share * others)
-        of_context.append(_weights(np.log(strength @ np.exp(scatter)) + likelihood))
+        strength = scipy.special.softmax(prior + share * others)
+        of_context.append(scipy.special.softmax(np.log(strength @ np.exp(scatter)) + likelihood))
     return tau, of_context
 
 
 def _per_context(contexts: int) -> float:
     """How many independent differences there are for each of some contexts: one fewer than contexts in all."""
     return max(contexts - 1, 0) / max(contexts, 1)
-
-
-def _log_sum(logs: Floats) -> Floats:
-    """Log sum exp over the last axis."""
-    largest = logs.max(axis=-1, keepdims=True)
-    return np.log(np.exp(logs - largest).sum(axis=-1)) + largest[..., 0]
-
-
-def _weights(logs: Floats) -> Floats:
-    """exp(logs), adding up to 1."""
-    return np.exp(logs - _log_sum(logs))
 
 
 def compare_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ContrastTest:
