@@ -23,17 +23,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from posbias.core import shapes
 from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.shapes import (
-    ONE_END,
-    SHAPE_ALONE,
-    CurveShape,
-    ShapedEstimate,
-    counts_of_all_cells,
-    units_with_slope,
-    walk_covariance,
-)
 from posbias.core.standard_errors import cluster, contrasts
 from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.theta.conditional import Likelihood
@@ -51,12 +43,12 @@ _LEAST_SPREAD = 1e-3  # of phi, where clicks are sums of weights
 _LIMITS = optimize.Limits(longest_step=4.0, tolerance=1e-9, stalled=1e-7)  # of a log propensity
 
 
-class SmoothShape(CurveShape):
+class SmoothShape(shapes.CurveShape):
     """Partial pooling towards a power of the position, as strong as the log says."""
 
     name = "smooth"
 
-    def fit(self, free: StrataEstimate, position_of_cell: Integers) -> ShapedEstimate:
+    def fit(self, free: StrataEstimate, position_of_cell: Integers) -> shapes.ShapedEstimate:
         """Fit a smooth curve to each group of cells, all with one tau.
 
         The whole table counts, also cells that the log does not link with the reference: they follow their neighbours,
@@ -75,8 +67,10 @@ class SmoothShape(CurveShape):
         unlinked = ~linkage.identified & ~curves.at_reference
         alone, nothing = np.isnan(std_error), np.empty(0)
         conditions = [np.isnan(log_theta), alone & curves.agreeing, alone, unlinked]
-        reasons = np.select(conditions, [ONE_END, cluster.AGREEING, cluster.ONE_CLUSTER, SHAPE_ALONE], default="")
-        return ShapedEstimate(
+        reasons = np.select(
+            conditions, [shapes.ONE_END, cluster.AGREEING, cluster.ONE_CLUSTER, shapes.SHAPE_ALONE], default=""
+        )
+        return shapes.ShapedEstimate(
             log_theta=log_theta,
             intervals=cluster.Intervals(
                 std_error, low, high, effective, tuple(str(reason) or None for reason in reasons)
@@ -108,13 +102,15 @@ class _Curves:
     def __init__(self, free: StrataEstimate, position_of_cell: Integers) -> None:
         self.fitted = free
         reference_of, own = free.fit.linkage.reference_of, np.arange(len(position_of_cell))
-        counts = counts_of_all_cells(free.strata.signatures, free.fit.linkage)
+        counts = shapes.counts_of_all_cells(free.strata.signatures, free.fit.linkage)
         log_position = np.log(position_of_cell)
         x = log_position - log_position[reference_of]
         # The cells of groups with clicks at more than one end.
         table = counts.table
         reference = counts.reference_of[table.cell[table.start[:-1]]]
-        ends = (np.isin(counts.reference_of, reference[inner]) for inner in units_with_slope(counts, x[table.cell]))
+        ends = (
+            np.isin(counts.reference_of, reference[inner]) for inner in shapes.units_with_slope(counts, x[table.cell])
+        )
         sloped: Flags = np.logical_and(*ends)
         # Cells on which the clusters agree to the last click, so that errors cannot be read; and the references, (K,).
         self.agreeing = np.array([reason == cluster.AGREEING for reason in free.errors.reason])
@@ -125,7 +121,7 @@ class _Curves:
         # R = P - P x (x'P x)^-1 x'P group by group, P the precision of the walk at tau = 1, with the prior precision of
         # slopes, shape (F, F) each, and R's rank. The slope of a curve beta is (x'P x)^-1 x'P beta.
         reference, x = reference_of[self.free], x[self.free]
-        walk: Floats = (reference[:, np.newaxis] == reference) * walk_covariance(x)
+        walk: Floats = (reference[:, np.newaxis] == reference) * shapes.walk_covariance(x)
         precision = linalg.inverse(walk)
         slopes: Floats = (reference[:, np.newaxis] == np.unique(reference)) * x[:, np.newaxis]
         explained = precision @ slopes
