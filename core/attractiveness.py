@@ -384,12 +384,12 @@ class _Objective:
         )
         means = (_FIRST_GUESS.pseudo_clicks + clicks) / (_FIRST_GUESS.strength + np.maximum(examined, clicks))
         strengths = np.full(len(means), np.log(_FIRST_GUESS.strength))
-        self.start = np.concatenate([strengths[:1], scipy.special.logit(np.clip(means, *MEANS)), strengths[1:]])
+        self.start = np.concatenate([strengths[:1], _logit(np.clip(means, *MEANS)), strengths[1:]])
 
     def maximize(self) -> AttractivenessPrior:
         """Climb from the moments."""
         n_groups = len(self.positions)
-        of_strength, of_mean = np.log(STRENGTHS), scipy.special.logit(np.array(MEANS))
+        of_strength, of_mean = np.log(STRENGTHS), _logit(np.array(MEANS))
         limits = np.array([of_strength, *[of_mean] * (1 + n_groups), *[of_strength] * n_groups])
         optimum = minimize_within(self.derivatives, self.start, limits)
         center, *means = (1 / (1 + np.exp(-optimum[1 : 2 + n_groups]))).tolist()
@@ -455,3 +455,7 @@ def _likelihood(table: CountTable, theta: Floats, gamma: Floats) -> Floats:
     likelihood += np.outer(table.sum_by_unit(table.clicks), np.log(gamma))
     likelihood -= likelihood.max(axis=1, keepdims=True)
     return np.exp(likelihood, out=likelihood)
+
+
+def _logit(probability: Floats) -> Floats:
+    return np.log(probability) - np.log1p(-probability)

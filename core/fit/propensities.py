@@ -39,7 +39,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
-import scipy
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers, Members, first_of_runs, sum_by_number
 from posbias.core.arrays.linalg import MANY, NORMAL, by_unit_and_cell, gram, in_rows
@@ -436,7 +435,7 @@ LARGEST_SPREAD = 3.0
 FEWEST_QUERIES = 2
 """Fewest queries: one differs from no other."""
 
-_PRECISION = 1e-18  # of tau^2, relative to the largest one
+_HALVINGS = 60
 
 
 def query_spread(fitted: StrataEstimate) -> float:
@@ -461,10 +460,13 @@ def query_spread(fitted: StrataEstimate) -> float:
         expected = by_chance + variance * by_spread
         return float((by_spread * (squares - expected) / expected**2).sum())
 
-    most = LARGEST_SPREAD**2
-    if excess(0.0) <= 0 or excess(most) > 0:
-        return 0.0 if excess(0.0) <= 0 else LARGEST_SPREAD
-    return float(np.sqrt(scipy.optimize.brentq(excess, 0.0, most, xtol=_PRECISION * most)))
+    low, high = 0.0, LARGEST_SPREAD**2
+    if excess(low) <= 0:
+        return 0.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
+    return float(np.sqrt(low))
 
 
 def _squared_scores(scores: cluster.ClusterScores) -> tuple[Floats, Floats, Floats]:
