@@ -147,7 +147,7 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     ).any(1)
     by_effect = scaled @ axis
     by_effect = by_effect / np.abs(by_effect).max(axis=0)  # shape (K, P), in terms of the estimable effects
-    inside = by_effect[cells]
+    inside: Floats = by_effect[cells]
 
     def propose(gamma: Floats) -> optimize.Proposal:
         beta = inside @ gamma
@@ -157,7 +157,7 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
         return step, lambda step: not likelihood.gain(beta, inside @ step) >= float(enough @ step), None
 
     try:
-        gamma, converged, _ = optimize.climb(propose, np.zeros(inside.shape[1]), _LIMITS)
+        gamma, converged, _ = optimize.climb(propose, np.zeros(int(inside.shape[1])), _LIMITS)
     except np.linalg.LinAlgError:  # clicks lie at one end only
         return None
     log_theta = np.where(estimable, by_effect @ gamma, np.nan)
