@@ -477,10 +477,6 @@ def _nearly_all(holds: Iterable[bool]) -> bool:
     return sum(flags) >= _NEARLY_ALL * max(len(flags), 1)
 
 
-_EVENT_VISITS = 0.1
-"""Share of the sessions that show several queries, or a position twice, from which they are visits."""
-
-
 def find_page_time(log: Log) -> list[Finding]:
     """The column of the time that tells the pages of a visit apart, where a session is a visit."""
     events = log.raw
@@ -499,7 +495,7 @@ def find_page_time(log: Log) -> list[Finding]:
     queries = pl.lit(value=False) if roles.no_query else pl.struct(roles.query).n_unique() > 1
     again = pl.col(roles.position).n_unique() < pl.len() if roles.position else pl.lit(value=False)
     visits = shown.group_by(roles.session).agg((queries | again).alias("visit"))["visit"]
-    if visits.sum() <= _EVENT_VISITS * len(visits):
+    if visits.sum() <= _VISITS * len(visits):
         return []
     visit = ", ".join(roles.session)
     text = f"a session ({visit}) is a visit: a page is what it shows at one time, by {time!r}"

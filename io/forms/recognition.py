@@ -573,13 +573,10 @@ def find_position_base(log: Log) -> list[Finding]:
     return [Finding(f"positions count from {base}", option("--position-base", str(base)))]
 
 
-_ROWS_OF_EVENTS = 200_000
-
-
 def first_shown(log: Log, events: EventReader) -> pl.LazyFrame:
     """The impressions among the first rows."""
     is_shown = holds_any(events.request.shown, schema_of(log.sources[0]))
-    return scan_sources(log.sources).head(_ROWS_OF_EVENTS).filter(is_shown)
+    return scan_sources(log.sources).head(_ROWS).filter(is_shown)
 
 
 def find_clicks(log: Log) -> list[Finding]:

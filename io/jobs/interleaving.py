@@ -589,7 +589,6 @@ def _table(
     verdicts: Mapping[str, Verdict], names: Mapping[int, str | None], units: Mapping[str, str], no_winner: str
 ) -> list[Printed]:
     """The table of answers."""
-    shown_units = {question: units[question] for question in verdicts}
     winners = [None if no_winner == "none" else names[verdict.winner] for verdict in verdicts.values()]
     columns = (
         Column("question", tuple(_WORDS[question] for question in verdicts), label=True, text=True),
@@ -602,7 +601,7 @@ def _table(
             beside=True,
         ),
         Column("pages", tuple(f"{verdict.pages:,.0f}" for verdict in verdicts.values())),
-        Column("of", tuple(shown_units.values()), text=True, spare=1),
+        Column("of", tuple(units[question] for question in verdicts), text=True, spare=1),
     )
     return [f"difference: {names[1]} minus {names[-1]}", PrintedTable(columns)]
 
