@@ -46,6 +46,7 @@ converged: it moves by 1e-10 at most where every result of NumPy moves in its la
 
 Figures = dict[str, Any]
 
+ODD = {"nan": math.nan, "minus": -math.inf}
 NETWORKS = ("logistic", "dla", "pal-sum")
 EVALUATE = "evaluate {pbm} --propensities {run_pbm}"
 WEIGHT = "weight {pbm} --propensities {run_pbm}"
@@ -226,7 +227,18 @@ def _written() -> dict[str, str]:
     row = pl.int_range(pl.len())
     log.with_columns(pl.col("position") - 1, price=0.5).write_parquet("raised.parquet")
     log.with_columns(click=0).write_parquet("never.parquet")
-    log.filter(pl.col("position") == 1).write_parquet("tops.parquet")
+    place, session = pl.col("position") - 1, pl.col("session")
+    log.select(
+        pl.exclude("position"), slot=place % 4 + 1, serp_page=place // 4 + 1, from_0=place // 4, deep="position"
+    ).with_columns(
+        *(pl.when(session % 2 == 0).then(value).otherwise(1.0).alias(name) for name, value in ODD.items()),
+        long=pl.lit("long " * 50),
+        user=session % 400,
+    ).write_parquet("paged.parquet")
+    Path("loop").symlink_to("loop")
+    Path("many").mkdir()
+    Path("many/loop").symlink_to("../loop")
+    log.filter(pl.col("position") == 1).with_columns(odd=session % 2).write_parquet("tops.parquet")
     odd = {"money": pl.col("rank_a") + 0.5, "kind": pl.col("doc"), "born": pl.date(1990, 1, 1)}
     drafted(1, 100, queries=20).with_columns(**odd).write_parquet("draft.parquet")
     log.with_columns(click=pl.when(row % 97 == 5).then(7).otherwise("click")).write_parquet("faulty.parquet")
@@ -259,7 +271,7 @@ def _written() -> dict[str, str]:
     for name, text in tomllib.loads(GIVEN.with_name("refused.toml").read_text(encoding="utf-8")).items():
         Path(name).write_text(text, encoding="latin-1")
     names = {"csv": "devices.csv", "text": "text.csv", "nested": "nested.csv"}
-    logs = ("unclicked", "clicks", "faulty", "twice", "marked", "raised", "never", "tops", "draft")
+    logs = ("unclicked", "clicks", "faulty", "twice", "marked", "raised", "never", "tops", "draft", "paged")
     return names | {name: f"{name}.parquet" for name in logs}
 
 
@@ -375,7 +387,7 @@ def test_a_command_gives_what_it_gave(made: Made, name: str) -> None:
 REFUSED = dict(line.split(" -> ") for line in GIVEN.with_name("refused.txt").read_text(encoding="utf-8").splitlines())
 
 
-@pytest.mark.slow_after(140)
+@pytest.mark.slow_after(220)
 @pytest.mark.parametrize("command", REFUSED)
 def test_what_cannot_be_done_is_refused_and_nothing_is_written(
     folder: Path, made: Made, monkeypatch: pytest.MonkeyPatch, command: str

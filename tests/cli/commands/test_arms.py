@@ -192,22 +192,6 @@ def test_arms_that_cannot_be_compared_are_named(
     }
 
 
-@pytest.mark.parametrize("command", ["fit", "collect"])
-def test_users_that_are_given_as_arms_are_refused(
-    command: str, run_in_process: Run, logs: Path, tmp_path: Path
-) -> None:
-    pl.read_parquet(logs / "fixed.parquet").with_columns(user=pl.col("session") % 400).write_parquet(
-        tmp_path / "log.parquet"
-    )
-    done = run_in_process(command, "log.parquet", "--arm", "user", "-o", "out", code=2)
-
-    said = (
-        "log.parquet: column 'user' (--arm) has 400 values, and experiments have 50 arms at most. If they are users or"
-    )
-    assert said in words(done.stderr)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.slow
 def test_each_market_has_a_test_of_its_own(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
     both = pl.concat(

@@ -106,15 +106,6 @@ def test_small_and_broken_values_are_marked_and_the_others_stand(run_in_process:
     assert lines[-2:] == ["large", "flat"] or "flat" in lines
 
 
-def test_a_log_of_which_no_value_can_be_fitted_leaves_nothing(run_in_process: Run, log: Path, tmp_path: Path) -> None:
-    pl.read_parquet(log).filter(position=1).write_parquet(tmp_path / "flat.parquet")
-
-    done = run_in_process("fit", "flat.parquet", "--for-each", "market", "-o", "each", code=UNUSABLE)
-
-    assert "position" in done.stderr
-    assert not (tmp_path / "each").exists()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["pointwise", "session"])
 def test_a_fit_of_a_value_weighs_the_rows_of_that_value_alone(
@@ -199,19 +190,3 @@ def test_a_column_of_too_many_values_is_refused(
     monkeypatch.setattr(count, "MOST_VALUES", 1)
     refused = run_in_process("fit", log, "--for-each", "market", "-o", "each", code=UNUSABLE)
     assert "column 'market' has 2 values" in refused.stderr
-
-
-def test_a_value_too_long_for_a_folder_is_refused(run_in_process: Run, log: Path, tmp_path: Path) -> None:
-    pl.read_parquet(log).with_columns(market=pl.lit("long " * 50)).write_parquet(tmp_path / "long.parquet")
-    refused = run_in_process("fit", "long.parquet", "--for-each", "market", "-o", "each", code=UNUSABLE)
-    assert "is too long to name a folder" in " ".join(refused.stderr.split())
-
-
-@pytest.mark.parametrize("value", ["nan", "-inf"])
-def test_a_number_that_is_none_names_no_fit(run_in_process: Run, log: Path, tmp_path: Path, value: str) -> None:
-    odd = pl.when(pl.col("session") % 2 == 0).then(float(value)).otherwise(1.0)
-    pl.read_parquet(log).with_columns(version=odd).write_parquet(tmp_path / "odd.parquet")
-    done = run_in_process("fit", "odd.parquet", "--for-each", "version", "-o", "fits", code=2)
-
-    assert f"column 'version' holds {value}, which names no part of a log" in done.stderr
-    assert not (tmp_path / "fits").exists()

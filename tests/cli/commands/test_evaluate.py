@@ -288,7 +288,6 @@ def days(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found.log.with_columns(pl.col("doc") + 1000).write_parquet(folder / "unseen.parquet")
     grade = (pl.col("attractiveness") * 4).round().cast(pl.Int64)
     found.attractiveness.select("query", "doc", relevance=grade).write_csv(folder / "judged.csv")
-    found.log.head(6).write_parquet(folder / "one-page.parquet")
     return folder
 
 
@@ -302,17 +301,6 @@ def test_a_log_without_clicks_is_said_to_tell_nothing(days: Path, tmp_path: Path
     pl.read_parquet(days / "log.parquet").with_columns(click=pl.lit(0)).write_parquet(tmp_path / "none.parquet")
     done = run_in_process("evaluate", "none.parquet", "--models", "rctr,pbm", "-o", "out", cwd=tmp_path)
     assert "the held-out sessions have no click" in done.stdout + done.stderr
-
-
-def test_impressions_of_a_page_must_weigh_the_same(days: Path, tmp_path: Path, run_in_process: Run) -> None:
-    log = pl.read_parquet(days / "log.parquet").with_columns(w=pl.col("position").cast(pl.Float64))
-    log.write_parquet(tmp_path / "weighted.parquet")
-    done = run_in_process(
-        *("evaluate", "weighted.parquet", "--models", "rctr,pbm", "--weight-column", "w", "-o", "out"),
-        cwd=tmp_path,
-        code=UNUSABLE,
-    )
-    assert "give all impressions of a page one weight" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -387,15 +375,6 @@ def test_judgments_add_ndcg_auc_and_the_dependence_on_the_ranker(
     assert table["rctr"]["auc"] is None
     assert table["dctr"]["dependence_p_value"] < 0.05  # what stands high is clicked more, whatever its grade
     assert table["dctr"]["dependence_on_ranker"] < table["pbm"]["dependence_on_ranker"]
-
-
-def test_a_log_of_one_page_leaves_nothing_to_learn_or_to_judge_by(
-    days: Path, tmp_path: Path, run_in_process: Run
-) -> None:
-    done = run_in_process(
-        "evaluate", "one-page.parquet", "--models", "pbm", "-o", tmp_path / "out", cwd=days, code=UNUSABLE
-    )
-    assert "no session is" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(

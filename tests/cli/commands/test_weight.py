@@ -72,12 +72,6 @@ def test_trainers_files_are_the_same_and_replicates_stand_in_the_rows_beside(
     assert set(NAMES[:3]) <= set(read(tmp_path / "more").columns)
 
 
-def test_a_feature_cannot_be_called_like_a_replicate(run_in_process: Run, place: Path, tmp_path: Path) -> None:
-    options = ("--features", place / "taken.parquet", "--layout-options", "replicates=3")
-    result = run_in_process("run", place / "log.parquet", *options, "-o", tmp_path / "out", code=UNUSABLE)
-    assert "'replicate_weight_3' has a name that is reserved" in result.stderr
-
-
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("judgments") / "log.parquet"

@@ -144,42 +144,6 @@ def test_a_name_that_is_not_read_to_the_letter_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv"])
-@pytest.mark.parametrize(
-    ("header", "alike"),
-    [
-        ("session,query,doc,position,click,click", "'click', 'click'"),
-        ("session,query,doc,position,click, click", "'click', ' click'"),
-        ("session,query,doc,position,position,click", "'position', 'position'"),
-        ("doc,session,query,doc,position,click", "'doc', 'doc'"),
-        ('session,query,doc,position,"click",click', "'click', 'click'"),
-    ],
-)
-def test_two_columns_of_one_name_are_refused_and_named(
-    run_in_process: RunPosbias, tmp_path: Path, header: str, alike: str, ending: str
-) -> None:
-    text = header + "\ns1,q,d,1,0,1\n"
-    path = tmp_path / f"log.{ending}"
-    path.write_text(text if ending == "csv" else text.replace(",", "\t"), encoding="utf-8")
-
-    done = run_in_process("fit", path.name, "-o", "out", code=2)
-
-    assert f"log.{ending}: 2 columns are called alike: {alike}. Rename" in done.stderr
-
-
-@pytest.mark.parametrize("header", ["doc,price,price", "doc,price, price"])
-def test_features_of_one_name_are_refused(
-    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, header: str
-) -> None:
-    log.write_parquet(tmp_path / "log.parquet")
-    rows = [f"{doc},1,2" for doc in log["doc"].unique()]
-    (tmp_path / "prices.csv").write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
-
-    done = run_in_process("run", "log.parquet", "--features", "prices.csv", "-o", "out", code=2)
-
-    assert "prices.csv: 2 columns are called alike: 'price', " in done.stderr
-
-
 @pytest.mark.parametrize("kind", [pl.Int128, pl.UInt128])
 @pytest.mark.parametrize("role", ["--context", "--stratify", "--weight-column", "--randomized-where"])
 @pytest.mark.slow_after(2)

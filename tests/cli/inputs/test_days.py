@@ -164,17 +164,6 @@ def test_an_id_that_no_calendar_has_is_a_bad_row(
     assert "panicked" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("value", ["46027", "491000", "123", "7"])
-def test_numbers_of_no_known_unit_are_asked_for(
-    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, value: str
-) -> None:
-    log.with_columns(day=pl.lit(int(value))).write_parquet(tmp_path / "log.parquet")
-
-    done = run_in_process("fit", "log.parquet", "--timestamp", "day", "-o", "out", code=2)
-
-    assert f"log.parquet: column 'day' (--timestamp) holds {value}, which is no time in any known unit" in done.stderr
-
-
 # --- days that cannot be meant --------------------------------------------------------------------------------
 
 

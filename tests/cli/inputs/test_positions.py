@@ -109,32 +109,6 @@ def test_a_column_called_page_beside_positions_of_the_whole_list_changes_nothing
     assert found.equals(expected)
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("--page serp_page", "Use --page-size N"),
-        ("--page none --page-size 4", "says that there are no pages"),
-        (
-            "--page-size 3",
-            "the position on the page is beyond --page-size: pages.parquet row 4 (slot = 4, serp_page = 1)",
-        ),
-        ("--page from_0 --page-size 4", "If this log counts them from 0, use --page-base 0."),
-        ("--page-base 0", "has no effect here"),
-        ("--page nowhere --page-size 4", "there is no column 'nowhere' (--page)"),
-    ],
-)
-def test_what_contradicts_the_pages_is_said_and_nothing_is_written(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path, words: str, says: str
-) -> None:
-    paged = log.with_columns(slot=SLOT, serp_page=PAGE, from_0=PAGE - 1).drop("position")
-    paged.write_parquet(tmp_path / "pages.parquet")
-
-    done = run_in_process("fit", "pages.parquet", *words.split(), "-o", "out", code=2)
-
-    assert says in " ".join(done.stderr.split())
-    assert not (tmp_path / "out").exists()
-
-
 WAS_CLICKED = CLICK == 1
 TOP_CLICK = POSITION.filter(WAS_CLICKED).min().over("session")
 RANKS = {

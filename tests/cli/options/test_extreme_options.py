@@ -1,7 +1,6 @@
 """Numbers that nobody means, on every option that takes one: a clear error or a valid result, and never a traceback."""
 
 import os
-import re
 import signal
 from collections.abc import Generator
 from pathlib import Path
@@ -106,36 +105,6 @@ def test_training_files_of_what_cannot_be_are_refused(run_in_process: Run, log: 
             "run", log, "-o", f"out{number}", "--quiet", *among, option, f"grades={value}" if among else value
         )
         assert_refused_or_done(done)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "check {log} --threads",
-        "score {log} --model none -o out --threads",
-        "sql shown --dialect duckdb --min-impressions",
-        "evaluate {log} --propensities power:1 --scores {log} -o out --cutoff",
-        "train {log} --feature position --propensities power:1 -o out --learner-options leaf_documents=",
-    ],
-)
-@pytest.mark.parametrize("number", ["3000000000000", "9" * 30])
-def test_a_number_that_no_machine_can_follow_is_refused_at_once(
-    run_in_process: Run, log: Path, words: str, number: str
-) -> None:
-    *before, option = words.format(log=log).split()
-    given = [f"{option}{number}"] if option.endswith("=") else [option, number]
-
-    done = run_in_process(*before, *given, code=UNUSABLE)
-
-    assert option.removesuffix("=") in done.stderr
-    assert re.search(r"less than or equal to \d+|at most \d+", done.stderr)
-
-
-@pytest.mark.parametrize("size", ["255MiB", "2000TiB", "999999999999TiB"])
-def test_a_memory_that_no_machine_has_is_refused(run_in_process: Run, log: Path, size: str) -> None:
-    done = run_in_process("check", log, "--memory", size, code=UNUSABLE)
-
-    assert f"--memory {size}: give at least 256MiB, and at most 1024TiB." in done.stderr
 
 
 @pytest.mark.parametrize(("option", "name"), [("--sql", "a.sql"), ("--config", "a.toml")])

@@ -25,49 +25,6 @@ def said(done: CompletedProcess[str]) -> str:
     return " ".join(done.stderr.replace("│", " ").split())
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ('model = "ubm', "not valid TOML"),
-        ('modell = "ubm"', "'model'"),
-        ("[run]\nmin-propensty = 0.1\n", "[run] min-propensty: no such option. Did you mean 'min-propensity'"),
-        ("[fit]\nmin-propensity = 0.1\n", "[fit] min-propensity"),
-        ("run = 3\n", "run"),
-        ("[model]\npbm = true\n", "model"),
-        ("session = []", "session: the list is empty. Give it a value, or leave it out."),
-        ('session = ["a", ""]', "session: is empty. Give it a value, or leave it out."),
-        ('session = ["a", ["b"]]', "session: takes a string or a number, or a list of them, not a list (['b'])."),
-        ('model = ""', "model: is empty."),
-        ('model = "  "', "model: is empty."),
-        ("model = 2026-01-05", "model: takes a string or a number, not a date (2026-01-05)."),
-        ("model = true", "model: takes a string or a number, not true or false (true)."),
-        ("date = 2026-01-05T00:00:00", "date: takes a string or a number, not a time (2026-01-05 00:00:00)."),
-        ("memory = [1]", "memory: takes a string or a number, not a list ([1])."),
-        ("memory = {size = 1}", "memory: takes a string or a number, not a table ({'size': 1})."),
-        ("csv = 1", "csv: takes true or false, not a number (1)."),
-        ('[fit]\nmodel = ""', "[fit] model: is empty."),
-        ('[fit.deeper]\nmodel = "pbm"', "[fit] deeper: no such option."),
-        ('config = "other.toml"', "config: a configuration file cannot name another one."),
-        (
-            "max_position = 3\nmax-position = 4",
-            "max_position: is set twice, once with a dash and once with an underscore.",
-        ),
-        ("max-position = 2.5", "It comes from posbias.toml."),
-        ('cluster = "nobody"', "It comes from posbias.toml."),
-    ],
-)
-def test_a_value_of_the_configuration_that_means_nothing_is_named(
-    run_in_process: Run, log: Path, tmp_path: Path, content: str, says: str
-) -> None:
-    (tmp_path / "posbias.toml").write_text(content, encoding="utf-8")
-
-    done = run_in_process("fit", log, "-o", "out", code=2)
-
-    assert says in said(done)
-    assert "posbias.toml" in said(done)
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.slow
 def test_sql_is_an_option_of_some_commands_and_a_command_with_a_section(
     run_in_process: Run, log: Path, tmp_path: Path
@@ -109,18 +66,6 @@ def test_a_variable_that_is_no_option_is_refused_without_its_value(
     assert "ename or unset the variable." in done.stderr
     assert "a-secret" not in done.stderr
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("blank", ["", "  "])
-@pytest.mark.parametrize(
-    "words", ["sql {} --dialect duckdb", "show {}", "check {}", "collect log.parquet {} -o out", "explore {} -o out"]
-)
-def test_an_argument_is_never_empty(run_in_process: Run, log: Path, tmp_path: Path, words: str, blank: str) -> None:
-    done = run_in_process(*(word.replace("{}", blank) for word in words.split()), code=2)
-
-    assert done.stderr.endswith(": it is empty. Is a shell variable unset?\n")
-    assert done.stdout == ""
-    assert [path.name for path in tmp_path.iterdir()] == [log.name]
 
 
 @pytest.mark.parametrize("option", ["force", "dry-run", "help-all"])

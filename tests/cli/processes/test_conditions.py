@@ -68,37 +68,6 @@ def copy_without_text(what: Path, place: Path) -> None:
 # --- links in circles ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("fit", "loop", "-o", "out"), "loop: symbolic links lead in a circle"),
-        (("fit", "loop/log.parquet", "-o", "out"), "symbolic links lead in a circle"),
-        (("fit", "many/*", "-o", "out"), "many/loop: symbolic links lead in a circle"),
-        (("collect", "loop", "--info"), "loop: symbolic links lead in a circle"),
-        ((*FIT, "--clicks", "loop"), "loop: symbolic links lead in a circle"),
-        (("run", "log.parquet", "-o", "out", "--features", "loop"), "loop: symbolic links lead in a circle"),
-        (("weight", "log.parquet", "-o", "out", "--propensities", "loop"), "Too many levels of symbolic links"),
-        ((*FIT, "--config", "loop"), "Too many levels of symbolic links"),
-        ((*FIT, "--temp-dir", "loop"), "--temp-dir loop: there is no such directory"),
-        (("fit", "log.parquet", "-o", "loop"), "cannot be the name of a directory"),
-        (("fit", "log.parquet", "-o", "loop/out"), "cannot be the name of a directory"),
-    ],
-    ids=in_words,
-)
-@pytest.mark.slow
-def test_links_in_a_circle_are_one_error(
-    run_in_process: RunPosbias, folder: Path, arguments: tuple[str, ...], says: str
-) -> None:
-    (folder / "loop").symlink_to("loop")
-    (folder / "many").mkdir()
-    (folder / "many" / "loop").symlink_to("../loop")
-    before = sorted(folder.iterdir())
-
-    refused(run_in_process(*arguments), says)
-
-    assert sorted(folder.iterdir()) == before
-
-
 def test_a_configuration_that_is_there_but_cannot_be_read_is_not_passed_over(
     run_in_process: RunPosbias, folder: Path
 ) -> None:
@@ -268,11 +237,6 @@ def test_a_configuration_of_any_depth_is_one_error(
     file.write_text(text, encoding="utf-8")
 
     refused(run_in_process(*FIT, *(("--config", "deep.toml") if named else ())), f"{file.name}: ")
-
-
-def test_a_name_with_a_null_byte_is_one_error(run_in_process: RunPosbias, folder: Path) -> None:
-    (folder / "posbias.toml").write_text('clicks = ["a\\u0000b"]', encoding="utf-8")
-    refused(run_in_process(*FIT), "cannot be the name of a file")
 
 
 def test_a_panic_of_polars_is_one_error(

@@ -86,10 +86,6 @@ def test_the_master_must_be_one_and_answer(
     assert said in fails("--engine", "spark", "--master", master, JAVA_HOME=home)
 
 
-def test_polars_has_no_master(fails: Fails) -> None:
-    assert "only --engine spark" in fails("--master", "local[2]")
-
-
 def test_a_result_in_an_object_store_needs_a_place_that_all_machines_see() -> None:
     target = location("s3://bucket/result")
     with pytest.raises(UsageError, match="--temp-dir"), open_engine(LogOptions(engine="spark"), target):

@@ -98,22 +98,6 @@ def test_a_report_does_not_lie_in_a_result(run_in_process: Run, fit: Path) -> No
     assert sorted(fit.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    ("output", "said"),
-    [
-        ("report", "ends in .html, .svg or .png"),
-        ("report.pdf", "ends in .html, .svg or .png"),
-        ("missing/report.html", "there is no directory"),
-        ("x" * 300 + ".html", "cannot be written"),
-    ],
-)
-def test_a_target_that_cannot_be_is_refused(
-    run_in_process: Run, fit: Path, tmp_path: Path, output: str, said: str
-) -> None:
-    refused(run_in_process("report", fit, "-o", output), said)
-    assert list(tmp_path.iterdir()) == []
-
-
 # --- forms -------------------------------------------------------------------------------------------------------
 
 
@@ -132,11 +116,6 @@ def test_a_picture_is_the_chart_that_is_named(run_in_process: Run, result: Made,
     picture = (tmp_path / "chart.png").read_bytes()
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     assert struct.unpack(">I", picture[16:20])[0] > 1000  # pixels
-
-
-def test_a_chart_that_is_not_there_is_refused_with_those_that_are(run_in_process: Run, fit: Path) -> None:
-    refused(run_in_process("report", fit, "--chart", "browsing", "-o", "a.svg"), "--chart browsing", "of them: curve.")
-    refused(run_in_process("report", fit, "--chart", "curve", "-o", "a.html"), "--chart curve", "no effect here")
 
 
 @pytest.mark.slow
@@ -209,12 +188,6 @@ def test_the_title_names_the_log_and_its_days(inputs: list[str], days: tuple[str
     described = ReportManifest(command="fit", inputs=tuple(inputs), days={"first": days[0], "last": days[1]})
 
     assert title_of(ReportedResult("name", described, "", None, ())) == title
-
-
-def test_results_that_cannot_be_read_are_refused(run_in_process: Run, result: Made, tmp_path: Path) -> None:
-    refused(run_in_process("report", "gone", "-o", "a.html"), "gone: is not there")
-    refused(run_in_process("report", result("plain"), result("plain"), "-o", "a.html"), "named twice")
-    assert not (tmp_path / "a.html").exists()
 
 
 def changed(result: Made, folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:

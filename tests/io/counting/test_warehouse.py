@@ -433,12 +433,6 @@ def test_weights_by_a_fit_to_numbers_are_those_of_the_log(
     assert ((labels[0] - labels[1]).abs() < 1e-9).all()
 
 
-def test_the_ranker_that_picked_a_document_is_no_mark_of_what_was_placed_at_random(run_in_process: Run) -> None:
-    done = run_in_process("sql", "shown", "--dialect", "duckdb", "--randomized-where", "team=A", code=2)
-
-    assert "says which of two rankers picked a document" in done.stderr
-
-
 def test_numbers_for_ids_serve_a_fit_alone(refused: Refused, query: Query, sparse: Path, tmp_path: Path) -> None:
     pl.read_parquet(sparse).filter(pl.col("page") > 5).write_parquet(tmp_path / "log.parquet")
     for name, log in (("one", sparse), ("other", tmp_path / "log.parquet")):
