@@ -385,6 +385,7 @@ def test_a_command_gives_what_it_gave(made: Made, name: str) -> None:
 
 
 REFUSED = dict(line.split(" -> ") for line in GIVEN.with_name("refused.txt").read_text(encoding="utf-8").splitlines())
+"""Command lines, each with what its error says; the small files that they name are in `refused.toml`."""
 
 
 @pytest.mark.slow_after(220)

@@ -15,7 +15,6 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.fit.fit import Fit
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-UNUSABLE = 2
 NAMES = [f"replicate_weight_{number}" for number in range(1, 41)]
 
 
