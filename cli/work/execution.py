@@ -102,7 +102,7 @@ def _scratch(parent: Path, *, hidden: bool) -> Generator[Path]:
         raise OutputError(f"--temp-dir {parent}: there is no such directory.")
     if not is_text(parent.absolute()):
         raise OutputError(f"--temp-dir {str(parent)!a}: the name is not UTF-8. Choose another directory.")
-    with owned_directory(parent.absolute(), hidden=hidden) as scratch:
+    with owned_directory(parent.absolute(), ".posbias" if hidden else "posbias") as scratch:
         yield scratch
 
 

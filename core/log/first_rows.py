@@ -4,7 +4,6 @@ All functions take canonical impressions in memory, with their sessions where th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -29,20 +28,14 @@ def rounded_ids(ids: pl.Series) -> str | None:
 _FEWEST_ROWS = 4  # of a page whose order says something
 
 
-@dataclass(frozen=True)
-class PageOrder:
-    """In which order documents stand on the pages of at least four rows."""
+def page_order(impressions: pl.DataFrame) -> dict[str, int]:
+    """Count the pages whose rows stand in the order of their ids, or with the clicked rows first.
 
-    pages: int  # how many there are
-    ascending: int  # pages in the ascending order of ids, as numbers or as texts
-    descending: int
-    with_click: int  # pages with a click, and rows without
-    clicked_first: int  # those of them on which every row above a click is clicked
-    several_clicks: int  # those of these with several clicks
-
-
-def page_order(impressions: pl.DataFrame) -> PageOrder:
-    """Count the pages whose rows stand in the order of their ids, or with the clicked rows first."""
+    Returns:
+        Of the pages of at least four rows: `pages`, how many there are; `ascending` and `descending`, those in this
+        order of ids, as numbers or as texts; `with_click`, those with a click, and rows without; `clicked_first`, those
+        of them on which every row above a click is clicked; `several_clicks`, those of these with several clicks.
+    """
     doc = impressions[DOC]
     number = doc.cast(pl.Int64, strict=False) if isinstance(doc.dtype, pl.String) else doc
     ids = pl.Series("id", doc.rank("dense"), pl.Int64)
@@ -75,7 +68,7 @@ def page_order(impressions: pl.DataFrame) -> PageOrder:
         "several_clicks": (first & (pl.col("clicks") > 1)).sum(),
     }
     totals = per_page.select(count.cast(pl.Int64).alias(name) for name, count in counts.items())
-    return PageOrder(**totals.collect().row(0, named=True))
+    return totals.collect().row(0, named=True)
 
 
 _MOST_VALUES = 30  # of a column that may decide relevance
@@ -102,15 +95,7 @@ def few_values(impressions: pl.DataFrame, columns: Sequence[str]) -> Iterator[st
         yield name
 
 
-@dataclass(frozen=True)
-class Deciding:
-    """How far a column decides which documents are relevant, as the ranker knows."""
-
-    score: float  # in standard errors; about normal where the column decides nothing
-    slope: float  # by which share clicks rise at a position, per unit of log height at which a value shows a document
-
-
-def deciding(impressions: pl.DataFrame, column: str) -> Deciding | None:
+def deciding(impressions: pl.DataFrame, column: str) -> float | None:
     """Test whether a column decides relevance, by a score test with errors clustered by query.
 
     A pair i is shown n_ikv times at position k with value v of the column, and clicked c_ikv times. Where v decides
@@ -127,7 +112,8 @@ def deciding(impressions: pl.DataFrame, column: str) -> Deciding | None:
         column: of few values.
 
     Returns:
-        None where no document was shown with several values at a position.
+        The score in standard errors, about normal where the column decides nothing; None where no document was shown
+        with several values at a position.
     """
     rows = impressions.lazy().select(
         QUERY, DOC, POSITION, pl.col(column).alias("value"), pl.col(CLICK).cast(pl.Float64).alias("c")
@@ -167,13 +153,11 @@ def deciding(impressions: pl.DataFrame, column: str) -> Deciding | None:
     height = -np.bincount(with_value, n * depth) / np.bincount(with_value, n)
     of = pair[first]
     mean = np.bincount(of, share * height) / np.maximum(np.bincount(of, share), 1e-300)
-    above = height - mean[of]
-    by_query = np.bincount(query[first], residual * above)
+    by_query = np.bincount(query[first], residual * (height - mean[of]))
     error = float(np.sqrt(by_query @ by_query))
     if error == 0:
         return None
-    score = float(by_query.sum())
-    return Deciding(score / error, score / float(share @ above**2))
+    return float(by_query.sum()) / error
 
 
 def exponent_of_counts(rows: pl.DataFrame) -> tuple[float, float]:

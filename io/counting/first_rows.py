@@ -205,15 +205,15 @@ def of_clients(clients: Clients | None) -> dict[str, Quantity]:
 def _of_order(rows: pl.DataFrame) -> dict[str, Quantity]:
     """The order of the documents of a page."""
     order = page_order(rows.head(_ROWS_OF_ORDER)) if SESSION in rows.columns else None
-    if order is None or order.pages < _FEWEST_PAGES:
+    if order is None or order["pages"] < _FEWEST_PAGES:
         return {}
     return {
-        "pages_of_four": order.pages,
-        "ascending_share": order.ascending / order.pages,
-        "descending_share": order.descending / order.pages,
-        "pages_partly_clicked": order.with_click,
-        "clicked_first_share": order.clicked_first / max(order.with_click, 1),
-        "clicked_first_several": order.several_clicks,
+        "pages_of_four": order["pages"],
+        "ascending_share": order["ascending"] / order["pages"],
+        "descending_share": order["descending"] / order["pages"],
+        "pages_partly_clicked": order["with_click"],
+        "clicked_first_share": order["clicked_first"] / max(order["with_click"], 1),
+        "clicked_first_several": order["several_clicks"],
     }
 
 
@@ -221,7 +221,7 @@ def _of_columns(rows: pl.DataFrame, columns: Sequence[str]) -> dict[str, Quantit
     """The column that decides relevance most, if any does."""
     rows = rows.filter(pl.col(POSITION) <= _DEEPEST)
     found = [(name, deciding(rows, name)) for name in few_values(rows, columns)]
-    scores = [(how.score, name) for name, how in found if how is not None]
+    scores = [(score, name) for name, score in found if score is not None]
     score, name = max(scores, default=(-np.inf, ""))
     if score <= NormalDist().inv_cdf(1 - _FALSE / max(len(scores), 1)):
         return {}
@@ -270,7 +270,7 @@ def find_layout(log: Log) -> list[Finding]:
     for name in names:
         how = _split(rows, name, level)
         decides = None if how is None else deciding(rows, name)
-        if how is not None and (decides is None or decides.score <= NormalDist().inv_cdf(1 - level)):
+        if how is not None and (decides is None or decides <= NormalDist().inv_cdf(1 - level)):
             found.append((*how, name))
     if not found:
         return []

@@ -341,7 +341,7 @@ class Reading:
 
     def folder(self) -> Path:
         """A new directory that is there until the command ends."""
-        return self.stack.enter_context(owned_directory(self.place.absolute(), hidden=True))
+        return self.stack.enter_context(owned_directory(self.place.absolute(), ".posbias"))
 
 
 _commands: list[Reading] = []  # one while a command runs

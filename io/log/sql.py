@@ -200,7 +200,7 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
     made = _made.get((query, tuple(sources)))
     if made is not None and isinstance(made.origin, Path) and made.origin.exists():
         return made
-    duckdb, folder = import_module("duckdb"), folder_for_copies()
+    duckdb, folder = import_module("duckdb"), folder_for_copies().absolute()
     quoted, _ = resolve_quotes(sources)
     quoted = [source for source in quoted if source.format != "ndjson" or has_rows(source)]  # of no lines, of no names
     if not quoted:

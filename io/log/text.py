@@ -214,7 +214,7 @@ def _unpacked(path: Path, shown: Location) -> Iterator[bytes]:
 @contextmanager
 def _new_file(name: str) -> Generator[Path]:
     """A file of ours, in a directory of its own, that is written in this block."""
-    folder = folder_for_copies()
+    folder = folder_for_copies().absolute()
     with temporary_files(folder):
         yield folder / name
 

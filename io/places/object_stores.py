@@ -314,10 +314,6 @@ def copies_below(temporary: Path | None) -> Generator[None]:
 
 def folder_for_copies() -> Path:
     """A new directory for copies of what cannot be read where it is; it lives as long as the command."""
-    return _new_folder().absolute()
-
-
-def _new_folder() -> Path:
     if _copies.folder is None:
         _copies.folder = _copies.places.enter_context(owned_directory(_copies.parent or system_temporary()))
     _copies.number += 1
@@ -342,7 +338,7 @@ def on_disk(place: Location, names: Collection[str] | None = None) -> Generator[
         yield place
         return
     objects, copy = _listed(place, names), _copies.by_url.get(place)
-    folder = copy[2] if copy is not None and copy[1] == objects else _new_folder()
+    folder = copy[2] if copy is not None and copy[1] == objects else folder_for_copies()
     if copy is None or folder != copy[2]:
         with temporary_files(folder):
             for entry in objects:

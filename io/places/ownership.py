@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 from posbias.core.errors import OutputError
 
@@ -44,27 +45,21 @@ def is_name_of_ours(name: str) -> bool:
 
 
 @contextmanager
-def owned_directory(parent: Path, *, hidden: bool = False) -> Generator[Path]:
+def owned_directory(parent: Path, what: Literal["posbias", ".posbias", ".posbias-out"] = "posbias") -> Generator[Path]:
     """Make a directory for temporary files below `parent`, and remove it at the end with all that is in it.
+
+    Args:
+        parent: where it is made.
+        what: how its name begins: that of a hidden one with a point. Of `.posbias-out`, that of a result, what a killed
+            process has left stays for the caller.
 
     Raises:
         OutputError: the directory cannot be made.
     """
-    for path, lock in abandoned_in(parent):
-        remove_owned(path, lock)
-    with _new_directory(parent / f"{'.' if hidden else ''}posbias-{secrets.token_hex(16)}") as work:
-        yield work
-
-
-@contextmanager
-def directory_of_result(parent: Path) -> Generator[Path]:
-    """Make a directory for a result: as `owned_directory`, but what a killed process has left stays for the caller."""
-    with _new_directory(parent / f".posbias-out-{secrets.token_hex(16)}") as work:
-        yield work
-
-
-@contextmanager
-def _new_directory(path: Path) -> Generator[Path]:
+    if what != ".posbias-out":
+        for abandoned, lock in abandoned_in(parent):
+            remove_owned(abandoned, lock)
+    path = parent / f"{what}-{secrets.token_hex(16)}"
     _alive[path] = None  # before it is there, so that a signal handler never misses it
     try:
         try:

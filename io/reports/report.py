@@ -182,14 +182,14 @@ class EvaluationSection(msgspec.Struct, frozen=True):
 class ChosenLearner(msgspec.Struct, frozen=True):
     """What was learnt of a ranker by clicks held out."""
 
-    measure: str
+    measure: str = ""
     against: dict[str, Row] = {}
 
 
 class LearnerSection(msgspec.Struct, frozen=True):
     """How a ranker was trained."""
 
-    chosen: ChosenLearner | UnsetType = UNSET
+    chosen: ChosenLearner = ChosenLearner()
 
 
 class DifferenceOfCells(msgspec.Struct, frozen=True):
@@ -228,7 +228,7 @@ class ReportManifest(ResultManifest, msgspec.Struct, frozen=True, kw_only=True):
     evaluation: EvaluationSection | UnsetType = UNSET
     verdicts: tuple[Row, ...] = ()
     models: tuple[Row, ...] = ()
-    learner: LearnerSection | UnsetType = UNSET
+    learner: LearnerSection = LearnerSection()
     experiment: ExperimentSection | UnsetType = UNSET
     comparison: ComparisonSection = ComparisonSection()
 
@@ -705,18 +705,16 @@ _AGAINST = {"naive": "training on raw clicks"}
 
 
 def _of_training(result: ReportedResult) -> _Highlights | None:
-    learner = result.described.learner
-    if learner is UNSET or learner.chosen is UNSET:
-        return None
+    chosen = result.described.learner.chosen
     gains = [
         _relative(_AGAINST.get(name, f"the {name}"), gain.of, gain)
-        for name, gain in learner.chosen.against.items()
+        for name, gain in chosen.against.items()
         if gain.of and gain.difference is not None
     ]
     if not gains:
         return None
     figures: _KeyFigures = [(_signed(gain.value), f"against {gain.label}", _from_to(gain)) for gain in gains]
-    about = f"Difference in {learner.chosen.measure}, by clicks held out."
+    about = f"Difference in {chosen.measure}, by clicks held out."
     return figures, [charts.differences(gains, "What the ranker gains", about, form="+.1%")]
 
 

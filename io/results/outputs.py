@@ -35,15 +35,7 @@ from posbias.core.arrays.threads import at_once
 from posbias.core.errors import ObjectStoreError, OutputError, OutputExistsError, UsageError
 from posbias.io.places.locations import Location, ObjectUrl, checksum, is_same, open_plain, state_of
 from posbias.io.places.object_stores import delete, list_objects, read_object, upload
-from posbias.io.places.ownership import (
-    WORK,
-    abandoned_in,
-    claimed,
-    directory_of_result,
-    owned_directory,
-    remove_owned,
-    system_temporary,
-)
+from posbias.io.places.ownership import WORK, abandoned_in, claimed, owned_directory, remove_owned, system_temporary
 from posbias.io.places.temporary import NO_SPACE, is_disk_full, temporary_files
 from posbias.io.results.manifest import FILE_NAME, foreign_in, listed_by, listed_in
 from posbias.io.results.renames import committing, exchange, identity, rename_new, uploading
@@ -258,7 +250,7 @@ def atomic_directory(
         except OSError as error:
             raise OutputError(f"cannot write in {place.beside}: {error.strerror}.") from error
         _tidy(place.beside)  # who had the target until now may have been killed
-        work = stack.enter_context(directory_of_result(place.beside))
+        work = stack.enter_context(owned_directory(place.beside, ".posbias-out"))
         before = identity(place.path)
         try:
             yield work
@@ -521,7 +513,7 @@ def write_file(target: Path, content: bytes | str, kind: FileKind, inputs: Itera
     except UnicodeEncodeError as error:
         raise OutputError(f"{target}: cannot be written: a name in it is not UTF-8. Rename what it names.") from error
     folder = target.absolute().parent
-    with owned_directory(folder, hidden=True) as work:
+    with owned_directory(folder, ".posbias") as work:
         made = work / "file"
         try:
             made.write_bytes(whole)
