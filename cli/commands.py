@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from posbias.cli.messages import tell
+from posbias.cli.options.config import DEFAULT_FILE, settings_text
 from posbias.cli.options.groups import (
     ColumnOptions,
     CountingOptions,
@@ -21,9 +22,10 @@ from posbias.cli.options.groups import (
     WarehouseOptions,
     WorldOptions,
 )
-from posbias.cli.options.option import parse_memory
+from posbias.cli.options.option import parse_memory, plain_options
+from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.io.options import EvaluationOptions, InterleavingOptions, ModelsOptions, PredictionOptions, ServingOptions
-from posbias.io.places.locations import Location
+from posbias.io.places.locations import Location, location
 
 if TYPE_CHECKING:
     from posbias.io.engines.engine import Engine
@@ -43,7 +45,6 @@ def run(
 
     Example: posbias run logs/*.parquet -o result
     """
-    from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import job_of_fit, requested_files, requested_fit
     from posbias.io.jobs.fit import CellFit
@@ -81,7 +82,6 @@ def collect(
     Example: posbias collect logs/2026-01-05.parquet --date 2026-01-05 --into store
     """
     from posbias.cli.work import stores
-    from posbias.core.errors import UsageError
 
     if store.remove_day is not None:
         return stores.remove_day(inputs or [], store.remove_day, store, log, printing)
@@ -110,7 +110,6 @@ def sql(
     """
     import typer
 
-    from posbias.cli.options.config import DEFAULT_FILE
     from posbias.cli.report.printing import check_stdout
     from posbias.cli.work.requests import warehouse_query
     from posbias.io.results.outputs import check_file, write_file
@@ -149,7 +148,6 @@ def fit(
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
-    from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import job_of_fit, requested_fit
     from posbias.io.jobs.each_value import check_column, fit_each
@@ -183,7 +181,7 @@ def explore(
 
     Example: posbias explore fit --pages 20000 -o explored
     """
-    from posbias.cli.report.result import carry_out, plain_options
+    from posbias.cli.report.result import carry_out
     from posbias.io.jobs import exploring
 
     work = partial(exploring.explore, fit, pages=pages, top=top, ucb=ucb)
@@ -205,7 +203,7 @@ def compare(
     Example: posbias compare last_week this_week --max-change 0.2 --fail-if change
     """
     from posbias.cli.report.printing import in_order, print_on_stdout, print_warnings, renderable, stderr_console
-    from posbias.cli.report.result import carry_out, plain_options, show_progress
+    from posbias.cli.report.result import carry_out, show_progress
     from posbias.cli.work.execution import open_engine
     from posbias.io.jobs import comparing
     from posbias.io.jobs.tables import Result
@@ -243,7 +241,7 @@ def simulate(world: WorldOptions, output: Location, printing: PrintOptions) -> i
 
     Example: posbias simulate -o simulated
     """
-    from posbias.cli.report.result import carry_out, plain_options
+    from posbias.cli.report.result import carry_out
     from posbias.cli.work.simulation import simulation_options
     from posbias.core.simulation.worlds import JudgementOptions
     from posbias.io.jobs import simulating
@@ -288,16 +286,13 @@ def weight(
 
     Example: posbias weight logs/*.parquet --propensities fit -o weighted
     """
-    from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import job_like_the_fit, of_pages, requested_files, resolve
-    from posbias.core.errors import StatisticsError
     from posbias.core.models.em import EMOptions
     from posbias.io.fits.saved_fit import is_own, read_theta
     from posbias.io.jobs.click_models import PageFit, has_click_model, read_click_model, weigh_by_row
     from posbias.io.jobs.fit import count, name_propensities, read_pages
     from posbias.io.jobs.training import weigh_by_cell, write_training_files
-    from posbias.io.places.locations import location
     from posbias.io.stores.store import find_statistics
 
     files = requested_files(training)
@@ -340,11 +335,9 @@ def train(
 
     Example: posbias train logs/*.parquet --features features.parquet --propensities fit -o ranker
     """
-    from posbias.cli.report.result import plain_options
     from posbias.cli.work import learning
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import job_like_the_fit
-    from posbias.core.errors import UsageError
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs.fit import count, name_propensities
 
@@ -389,7 +382,6 @@ def score(
     Example: posbias score candidates.parquet --model ranker -o scored
     """
     from posbias.cli.report.result import carry_out
-    from posbias.core.errors import plural
     from posbias.io.training.rankers import open_new_documents, read_model, score_rows, write_scores
 
     stored = read_model(model)
@@ -411,7 +403,7 @@ def export(ranker: Location, serving: ServingOptions, output: Location, printing
 
     Example: posbias export ranker --engine opensearch -o exported
     """
-    from posbias.cli.report.result import carry_out, plain_options
+    from posbias.cli.report.result import carry_out
     from posbias.io.jobs import exporting
     from posbias.io.serving.answers import read_answer
 
@@ -435,10 +427,8 @@ def predict(
 
     Example: posbias predict heldout.parquet --propensities fit --scores new.csv -o predicted
     """
-    from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import check_day, job_like_the_fit
-    from posbias.core.errors import UsageError
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs import predicting
     from posbias.io.predictions import by_position
@@ -471,10 +461,8 @@ def evaluate(
 
     Example: posbias evaluate logs/*.parquet --models pbm,ubm,dbn -o judged
     """
-    from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import job_like_the_fit, jobs_of_models
-    from posbias.core.errors import StatisticsError, UsageError
     from posbias.io.stores.store import find_statistics
 
     if statistics := find_statistics(inputs):
@@ -524,10 +512,8 @@ def interleave(
 
     Example: posbias interleave logs/2026-01-05.parquet --date 2026-01-05 --team team --into verdict
     """
-    from posbias.cli.report.result import plain_options
     from posbias.cli.work.execution import carry_out_job
     from posbias.cli.work.requests import job_of_interleaving
-    from posbias.core.errors import UsageError
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs.interleaving import earlier_result, named_columns, planned
     from posbias.io.jobs.interleaving import interleave as decide
@@ -564,7 +550,6 @@ def check(
 
     Example: posbias check logs/*.parquet
     """
-    from posbias.cli.options.config import settings_text
     from posbias.cli.report.printing import print_on_stdout, print_warnings, renderable, stderr_console
     from posbias.cli.report.result import show_progress
     from posbias.cli.work.checking import LogView, conclusion_of, items_of_check
@@ -611,7 +596,6 @@ def report(
     from posbias.cli.report.printing import stderr_console
     from posbias.cli.report.result import show_progress
     from posbias.io.jobs.tables import DONE
-    from posbias.io.places.locations import location
     from posbias.io.reports.report import make_report
 
     places = [location(name) for name in results]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from posbias.cli.options.groups import LogOptions
 from posbias.cli.options.option import ROWS, parse_memory, with_words
-from posbias.core.choices import DuplicateDocs, unknown_name
+from posbias.core.choices import unknown_name
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import UsageError
 from posbias.core.log.impressions import Paging, ReadingRules, TextValues, check_timestamp_format
@@ -100,9 +100,11 @@ def log_request(
         "--impressions": log.impressions is not None,
     }
     ways = [flag for flag, is_given in said.items() if is_given]  # to say what was clicked
-    others = [flag for flag in ways if flag != "--click"]
-    if log.click_ranks is not None and others:
-        raise UsageError(f"--click-ranks and {others[0]}: both say what was clicked. Leave one of them out.")
+    of_ranks = ["--click-ranks", *(flag for flag in ways if flag != "--click")] if log.click_ranks is not None else []
+    exclusive = [flag for flag in ways if flag not in {"--click-counts", "--impressions"}]
+    for several in (of_ranks, [] if exclusive == ["--click", "--clicks"] else exclusive):
+        if len(several) > 1:
+            raise UsageError(f"{several[0]} and {several[1]}: both say what was clicked. Leave one of them out.")
     rules = ReadingRules(
         base,
         paging=paging,
@@ -123,10 +125,18 @@ def log_request(
         raise UsageError(
             f"--max-bad-rows {log.max_bad_rows:g}: give a share of the rows from 0 to 1, e.g. 0.05 for 5 %."
         )
-    duplicates = _duplicate_docs(log, plan, sessions_for)
-    exclusive = [flag for flag in ways if flag not in {"--click-counts", "--impressions"}]
-    if len(exclusive) > 1 and exclusive != ["--click", "--clicks"]:
-        raise UsageError(f"{exclusive[0]} and {exclusive[1]}: both say what was clicked. Leave one of them out.")
+    by_document = "joins clicks by document, and cannot tell which of the two was clicked"
+    once = {
+        f"--model {plan.model.name} needs each document once on a page, as it looks at the clicks above": (
+            plan.model.needs_session
+        ),
+        f"--clicks {by_document}": bool(log.clicks),
+        f"{CLICKED_FLAG} {by_document}": bool(log.click_where),
+        f"{sessions_for} needs each document once on a page": sessions_for is not None,
+    }
+    for reason, holds in once.items() if log.duplicate_docs == "keep" else ():
+        if holds:
+            raise UsageError(f"--duplicate-docs keep: {reason}. Use --duplicate-docs first.")
     return LogRequest(
         tuple(named),
         roles,
@@ -138,7 +148,7 @@ def log_request(
         raw=raw,
         max_bad_rows=log.max_bad_rows,
         dialect=of_text,
-        duplicate_docs=duplicates,
+        duplicate_docs=log.duplicate_docs,
         lists=ListRules.parse(log.list_separator, log.click_suffix, order_is_position=log.order_is_position),
         query=None if raw else query,
         tables=tables,
@@ -298,29 +308,6 @@ def _text_values(log: LogOptions) -> TextValues:
         raise UsageError(f"--false {log.false}: {both[0]} is also in --true {log.true}. Leave it out of one.")
     values = TextValues(log.decimal is not None, true, false, log.timestamp_format)
     return values if log.input_format in ROWS else values.without_words
-
-
-def _duplicate_docs(log: LogOptions, plan: StatisticsPlan, pages_for: str | None) -> DuplicateDocs:
-    """Treatment of a document that stands twice on a page.
-
-    Raises:
-        UsageError: both of its rows are to be kept, and the work cannot tell them apart.
-    """
-    if log.duplicate_docs == "keep":
-        reasons = {
-            f"--model {plan.model.name} needs each document once on a page, as it looks at the clicks above": (
-                plan.model.needs_session
-            ),
-            "--clicks joins clicks by document, and cannot tell which of the two was clicked": bool(log.clicks),
-            f"{CLICKED_FLAG} joins clicks by document, and cannot tell which of the two was clicked": (
-                bool(log.click_where)
-            ),
-            f"{pages_for} needs each document once on a page": pages_for is not None,
-        }
-        for reason, holds in reasons.items():
-            if holds:
-                raise UsageError(f"--duplicate-docs keep: {reason}. Use --duplicate-docs first.")
-    return log.duplicate_docs
 
 
 def _events_request(log: LogOptions) -> EventsRequest | None:

@@ -126,6 +126,16 @@ def values_of(*groups: object) -> dict[str, object]:
     return {flag: value for flag, (value, default) in values.items() if value != default}
 
 
+def plain_options(*groups: object, **others: object) -> dict[str, object]:
+    """Options as plain values, under the names of the command line; those that are not set are left out."""
+    values = {name: value for group in groups for name, value in vars(group).items()} | others
+    return {
+        name.replace("_", "-"): str(value) if isinstance(value, Path | ObjectUrl) else value
+        for name, value in values.items()
+        if value is not None
+    }
+
+
 _hints = cache(get_type_hints)
 
 

@@ -37,7 +37,7 @@ from posbias.core.errors import LogFormatError, UsageError, escaped
 from posbias.io.fits.saved_fit import FitManifest, fits_of_values
 from posbias.io.jobs.tables import WITH_DOUBTS, Result, write_description
 from posbias.io.log.sources import read_paths
-from posbias.io.places.locations import Location, ObjectUrl, is_same
+from posbias.io.places.locations import Location, is_same
 from posbias.io.progress import Progress, SilentProgress, Stage
 from posbias.io.results.conclusions import ResultManifest
 from posbias.io.results.manifest import StoredResult, json_text, open_stored
@@ -211,16 +211,6 @@ def _report(
             complain(f"{target} is written, but its manifest could not be printed to stdout: {lost}.")
             return WITH_DOUBTS
     return code
-
-
-def plain_options(*groups: object, **others: object) -> dict[str, object]:
-    """Options as plain values, under the names of the command line; those that are not set are left out."""
-    values = {name: value for group in groups for name, value in vars(group).items()} | others
-    return {
-        name.replace("_", "-"): str(value) if isinstance(value, Path | ObjectUrl) else value
-        for name, value in values.items()
-        if value is not None
-    }
 
 
 # --- a result that was written before, printed again: from its manifest and its tables alone ---

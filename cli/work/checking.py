@@ -45,7 +45,6 @@ from posbias.io.forms.page_structure import (
     find_lists,
     find_page_time,
     find_pages,
-    find_paging,
     find_session,
     find_teams_of_ubi,
     ranks_of,
@@ -64,7 +63,7 @@ from posbias.io.jobs.fit import Job, reasons_of_clicks
 from posbias.io.jobs.tables import Column, PrintedTable, clicks_in_words, first, more
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import Clicks
-from posbias.io.log.faults import doubts, faults_in
+from posbias.io.log.faults import doubts, faults_in, undeclared_page
 from posbias.io.log.lists import Finding, find_click_words, find_inner_pages, find_timestamp_format
 from posbias.io.log.rejections import cut_off, why_rejected
 from posbias.io.log.scan import schema_of, with_quotes
@@ -253,7 +252,7 @@ STEPS: tuple[Step, ...] = (
     lambda view: [] if _is_set(view, *_DECLARING_CLICKS) else find_clicks(view.opened),
     lambda view: find_page_time(view.opened),
     lambda view: find_session(view.opened),
-    lambda view: find_paging(view.opened),
+    lambda view: [found[0]] if (found := undeclared_page(view.opened)) is not None else [],
     lambda view: [] if _takes_no_cells(view) else find_cells(view.opened),
     lambda view: find_pages(view.opened),
     _times,

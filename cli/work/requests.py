@@ -18,7 +18,7 @@ from posbias.cli.options.groups import (
 )
 from posbias.cli.options.inputs import exported, log_request, without_none
 from posbias.cli.options.option import parse_bins, parse_prior, parse_reference
-from posbias.core.choices import MODELS, BetaPrior, LayoutOptions, RandomizedRows, Source
+from posbias.core.choices import MODELS, LayoutOptions, RandomizedRows, Source
 from posbias.core.counts.checks import DEFAULT_MODEL, check_curves, check_named_columns, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, shown
@@ -458,8 +458,34 @@ def requested_fit(
     prior = estimation.attractiveness_prior
     known_prior = None if prior == ESTIMATED else parse_prior("--attractiveness-prior", prior)
     if counting.model is not None and counting.model not in MODELS:
-        return _requested_page_fit(counting.model, estimation, known_prior)
-    rows = _requested_rows(estimation, features, log)
+        from posbias.core.models import get_click_model  # noqa: PLC0415 - what fits by cell needs none of it
+        from posbias.core.models.em import EMOptions  # noqa: PLC0415 - only for click models
+        from posbias.io.jobs.click_models import PageFit, read_trust  # noqa: PLC0415 - only for click models
+
+        model = get_click_model(counting.model)
+        if model.name == "tpbm" and estimation.trust is None:
+            raise UsageError(
+                "--model tpbm: clicks alone do not tell trust bias from attractiveness: P(click) = alpha_k gamma + "
+                "beta_k stays the same if gamma is stretched or moved and alpha and beta are changed to fit, so that "
+                "every such curve explains the log equally well. Give alpha and beta of each position, e.g. from an "
+                "experiment with judged documents: --trust FILE."
+            )
+        trust = {} if estimation.trust is None else read_trust(estimation.trust)
+        em = EMOptions(prior=known_prior, passes=estimation.max_iterations or EMOptions.passes, fixed=trust)
+        return PageFit(model, em, estimation.trust, estimation.csv)
+    rows, method, score = None, estimation.method, estimation.ranker_score
+    if isinstance(get_method(method), MethodOfRows):
+        if not features.features and not features.feature:
+            raise UsageError(
+                f"--method {method}: says nothing without features. Name a table of them (--features FILE) or columns "
+                "of the log (--feature COLUMN)."
+            )
+        if log.engine != "polars":
+            raise UsageError(f"--method {method}: runs on this machine only. Use --engine polars.")
+        from posbias.core.learners.boosting import import_lightgbm  # noqa: PLC0415 - no other method grows trees
+
+        import_lightgbm()
+        rows = RowsRequest(method, requested_features(features, score), score, estimation.sample_pages)
     if estimation.tolerance is not None and not estimation.tolerance < 1:
         raise UsageError(f"--tolerance {estimation.tolerance:g}: must be below 1; it is a relative change.")
     options = CoreOptions(
@@ -481,32 +507,7 @@ def requested_fit(
     of_joint_em = "--no-acceleration" if estimation.no_acceleration else None
     if estimation.examination_prior != EstimationOptions().examination_prior:
         of_joint_em = f"--examination-prior {estimation.examination_prior}"
-    given = estimation
-    return CellFit(given.method, options, given.compare, given.csv, given.strict, rows, of_joint_em)
-
-
-def _requested_page_fit(name: str, estimation: EstimationOptions, prior: BetaPrior | None) -> "PageFit":
-    """The click model of a name, and how it is to be fitted.
-
-    Raises:
-        UsageError: it is unknown, or the clicks cannot tell what it asks for.
-        SchemaError: trust bias is given by a table that says something else.
-    """
-    from posbias.core.models import get_click_model  # noqa: PLC0415 - what fits by cell needs none of it
-    from posbias.core.models.em import EMOptions  # noqa: PLC0415 - only for click models
-    from posbias.io.jobs.click_models import PageFit, read_trust  # noqa: PLC0415 - only for click models
-
-    model = get_click_model(name)
-    if model.name == "tpbm" and estimation.trust is None:
-        raise UsageError(
-            "--model tpbm: clicks alone do not tell trust bias from attractiveness: P(click) = alpha_k gamma + beta_k "
-            "stays the same if gamma is stretched or moved and alpha and beta are changed to fit, so that every such "
-            "curve explains the log equally well. Give alpha and beta of each position, e.g. from an experiment with "
-            "judged documents: --trust FILE."
-        )
-    trust = {} if estimation.trust is None else read_trust(estimation.trust)
-    em = EMOptions(prior=prior, passes=estimation.max_iterations or EMOptions.passes, fixed=trust)
-    return PageFit(model, em, estimation.trust, estimation.csv)
+    return CellFit(method, options, estimation.compare, estimation.csv, estimation.strict, rows, of_joint_em)
 
 
 def job_of_fit(
@@ -595,26 +596,6 @@ def job_of_interleaving(
     named, pages_for = replace(of_pages(log), timestamp=log.timestamp), "posbias interleave"
     job = resolve(inputs, named, counting, (), sessions_for=pages_for, features=features, finds_times=True)
     return job.with_roles(features_by="--team, --rank-a, --rank-b, --user, --outcome")
-
-
-def _requested_rows(
-    estimation: EstimationOptions, features: FeatureOptions | TrainingOptions, log: LogOptions
-) -> RowsRequest | None:
-    """The request of a method that needs the features of every row; None for other methods."""
-    method, score = estimation.method, estimation.ranker_score
-    if not isinstance(get_method(method), MethodOfRows):
-        return None
-    if not features.features and not features.feature:
-        raise UsageError(
-            f"--method {method}: says nothing without features. Name a table of them (--features FILE) or columns of "
-            "the log (--feature COLUMN)."
-        )
-    if log.engine != "polars":
-        raise UsageError(f"--method {method}: runs on this machine only. Use --engine polars.")
-    from posbias.core.learners.boosting import import_lightgbm  # noqa: PLC0415 - no other method grows trees
-
-    import_lightgbm()
-    return RowsRequest(method, requested_features(features, score), score, estimation.sample_pages)
 
 
 def requested_features(

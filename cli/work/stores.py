@@ -12,8 +12,9 @@ from rich.padding import Padding
 from rich.table import Table
 
 from posbias.cli.options.groups import CountingOptions, LogOptions, ResultOptions, StoreOptions
+from posbias.cli.options.option import plain_options
 from posbias.cli.report.printing import line, print_on_stdout
-from posbias.cli.report.result import carry_out, plain_options
+from posbias.cli.report.result import carry_out
 from posbias.cli.work.execution import open_engine, rehearse
 from posbias.cli.work.requests import check_day, resolve
 from posbias.core.errors import OutputError, StatisticsError, UsageError, plural

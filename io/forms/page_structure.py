@@ -31,7 +31,7 @@ from posbias.io.forms.form import Document, document_of, field
 from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, first_shown, option
 from posbias.io.log.click_log import Log, open_log
 from posbias.io.log.events import EventReader
-from posbias.io.log.faults import clicks_in_rows, undeclared_page
+from posbias.io.log.faults import clicks_in_rows
 from posbias.io.log.lists import JSON, SPACE, Finding, ListRules, holds_lists
 from posbias.io.log.rejections import CLICKED_TWICE, without_sessions
 from posbias.io.log.scan import LINE, reading, scan_lines, scan_sources, schema_of
@@ -68,12 +68,6 @@ class _Shares:
     @property
     def faulty(self) -> float:
         return self.no_page + self.repeated_doc
-
-
-def find_paging(log: Log) -> list[Finding]:
-    """The column by which positions go on from page to page, where they begin anew on each."""
-    undeclared = undeclared_page(log)
-    return [] if undeclared is None else [undeclared[0]]
 
 
 def find_session(log: Log) -> list[Finding]:
