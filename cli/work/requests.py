@@ -138,23 +138,6 @@ def check_day(flag: str, text: str) -> date:
     return day
 
 
-def check_decay(factor: float | None, plan: StatisticsPlan) -> None:
-    """Find wrong options before anything is read.
-
-    Raises:
-        UsageError: the factor is none, or the days are not known.
-    """
-    if factor is None:
-        return
-    if not 0 < factor <= 1:
-        raise UsageError(f"--decay {factor:g}: must be above 0 and at most 1.")
-    if not plan.period:
-        raise UsageError(
-            f"--decay {factor:g}: the days are not known. Count the logs with --date or --timestamp (and without "
-            "--period none)."
-        )
-
-
 def check_counting(plan: StatisticsPlan, counting: CountingOptions, log: LogOptions) -> None:
     """Raise StatisticsError for an option that asks for something else than statistics were collected with."""
     version = log.period_column
@@ -298,7 +281,13 @@ def resolve(
         _check_rows(log, f"--model {plan.model.name}" if plan.model.needs_session else "", sessions_for)
         request = log_request(named, log, plan, day=counting.date, sessions_for=sessions_for, features=features.columns)
         request = replace(request, finds_times=finds_times)
-    check_decay(decay, plan)
+    if decay is not None and not 0 < decay <= 1:
+        raise UsageError(f"--decay {decay:g}: must be above 0 and at most 1.")
+    if decay is not None and not plan.period:
+        raise UsageError(
+            f"--decay {decay:g}: the days are not known. Count the logs with --date or --timestamp (and without "
+            "--period none)."
+        )
     return Job(tuple(named), plan, request, tuple(held), sessions_for, features.tables, decay)
 
 
