@@ -442,7 +442,7 @@ def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progr
     counted = _counted(read, plan, engine, progress)
     if counted is None:
         return None
-    facts, details, statistics, expected = counted
+    facts, details, statistics, expected, lost = counted
     log = read.log
     why_no_ubm = {
         "it needs whole pages, and the log has no session column": not log.has_sessions,
@@ -472,35 +472,37 @@ def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progr
         all_pages=None if of_pages is None else round(of_pages.pages * read.rows.used / max(of_pages.rows, 1)),
         outlooks=tuple(outlooks),
         why_not={UBM: why_not} if why_not else {},
-        lost=days_lacking_clicks(statistics.by_day),
+        lost=lost,
     )
 
 
 def _of_part(
     number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, kept_in: Path | None, most: int | None
-) -> tuple[PartDetails, PartStatistics | None] | None:
-    """The details of a part, and its counts, where it is one of the first `most`; None where it is empty."""
-    frame = statistics.collect()
+) -> tuple[PartDetails, PartStatistics | None, pl.DataFrame] | None:
+    """The details of a part, and its counts, also by day, where it is one of the first `most`; None where empty."""
+    frame, by_day = statistics.collect(), add_by_day(())
     if not frame.height:
         return None
     if most is not None and number >= most:
-        return details_of(frame), None
+        return details_of(frame), None, by_day
     part = compress_part(frame, plan)
     part = replace(part, pairs=part.pairs.clear())  # which need not stay in memory
-    return details_of(frame), part if kept_in is None else store_part(part, number, kept_in)
+    if plan.period and not plan.weighted:
+        by_day = count_by_day(frame.lazy(), pl.col(PERIOD).cast(pl.Date)).collect()
+    return details_of(frame), part if kept_in is None else store_part(part, number, kept_in), by_day
 
 
 def _counted(
     read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progress
-) -> tuple[LogFacts, LogDetails, SufficientStatistics, Outlook] | None:
-    """Facts and details of the counts, and the estimate to expect; None where nothing is left to count.
+) -> tuple[LogFacts, LogDetails, SufficientStatistics, Outlook, LackingDays | None] | None:
+    """Facts and details of the counts, the estimate to expect, and lost clicks; None where nothing is left to count.
 
     A sample that cannot be compared says nothing of the whole: then all of it is looked at.
     """
     for most in (MOST_PARTS, None):
         counts = WithFacts(read.statistics(plan))
         work = partial(_of_part, plan=plan, kept_in=None if counts.in_memory else engine.scratch, most=most)
-        parts = list[tuple[PartDetails, PartStatistics | None]]()
+        parts = list[tuple[PartDetails, PartStatistics | None, pl.DataFrame]]()
         with progress.stage("counting", counts.number) as stage:
             for of_part in counts.map(work):
                 stage.advance()
@@ -508,10 +510,11 @@ def _counted(
         facts = counts.facts
         if facts is None:
             return None
-        sample = [part for _, part in parts if part is not None]
+        sample = [part for _, part, _ in parts if part is not None]
         if sample:
             statistics = merge_parts(sample, plan)
             expected = outlook(statistics, engine.memory, statistics.n_queries / facts.queries)
             if expected.carries or len(sample) == len(parts):
-                return facts, add_details([details for details, _ in parts]), statistics, expected
+                lost = days_lacking_clicks(add_by_day([by_day for *_, by_day in parts]))
+                return facts, add_details([details for details, *_ in parts]), statistics, expected, lost
     return None
