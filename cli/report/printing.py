@@ -51,7 +51,7 @@ def line(text: str, style: str = "", *, whole: bool = False) -> Text:
 class SafeConsole(Console):
     """A console that prints text as it is: no markup, no emoji, no colours but its own, and no control characters."""
 
-    def __init__(self, *, stderr: bool, width_in_a_file: int) -> None:
+    def __init__(self, *, stderr: bool, width_in_a_file: int = _WIDTH_IN_A_FILE) -> None:
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
         if not self.is_terminal:
             self.width = width_in_a_file
@@ -68,7 +68,7 @@ class SafeConsole(Console):
 
 def stderr_console() -> Console:
     """A console on stderr."""
-    return SafeConsole(stderr=True, width_in_a_file=_WIDTH_IN_A_FILE)
+    return SafeConsole(stderr=True)
 
 
 def say(console: Console, content: RenderableType) -> None:

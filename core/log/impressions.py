@@ -116,64 +116,48 @@ _FIRST_AND_LAST = (-62_135_596_800, 253_402_300_799)  # seconds since 1970: the 
 
 
 @dataclass(frozen=True)
-class Written:
-    """Digits as a date and a time are written: yyyymmdd, then hours, minutes, seconds and their fractions."""
+class TimeUnit:
+    """How a whole number says a day: its digits as a date is written, or a count since the beginning of 1970, UTC."""
 
-    words: str  # those digits by what they say
-
-    def day(self, number: pl.Expr) -> pl.Expr:
-        """The day of the first digits, where the others are a time."""
-        text = number.cast(pl.String)
-        clock = [
-            text.str.slice(at, 2).cast(pl.Int32, strict=False) < limit
-            for at, limit in ((8, 24), (10, 60), (12, 60))
-            if at < len(self.words)
-        ]
-        valid = pl.all_horizontal(text.str.len_bytes() == len(self.words), *clock)
-        day = text.str.slice(0, _DATE_DIGITS).str.to_date("%Y%m%d", strict=False)
-        return pl.when(valid & day.dt.year().is_between(*_YEARS)).then(day)
-
-    def moment(self, number: pl.Expr) -> pl.Expr:
-        """The time to the minute, as far as it is written."""
-        if len(self.words) == _DATE_DIGITS:
-            return pl.lit(None, pl.Datetime("us"))
-        minutes = number.cast(pl.String).str.slice(0, 12).str.pad_end(12, "0")
-        return minutes.str.to_datetime("%Y%m%d%H%M", time_unit="us", strict=False)
-
-
-@dataclass(frozen=True)
-class CountedSince1970:
-    """A count since the beginning of 1970, UTC."""
-
-    words: str  # of what
-    per_day: int  # so many a day
-    years: tuple[int, int] = _YEARS  # the first and the last year in which such counts are read
+    # the digits by what they say: yyyymmdd, then hours, minutes, seconds and their fractions; or what is counted
+    words: str
+    per_day: int | None = None  # of a count: so many a day
+    years: tuple[int, int] = _YEARS  # the first and the last year in which a number is a day
 
     def day(self, number: pl.Expr) -> pl.Expr:
-        """The day of a count."""
-        days = (number // self.per_day).cast(pl.Int32, strict=False)
-        day = days.cast(pl.Date)
+        """The day that a number says, or that its first digits say where the others are a time; null where none."""
+        if self.per_day is None:
+            text = number.cast(pl.String)
+            clock = [
+                text.str.slice(at, 2).cast(pl.Int32, strict=False) < limit
+                for at, limit in ((8, 24), (10, 60), (12, 60))
+                if at < len(self.words)
+            ]
+            valid = pl.all_horizontal(text.str.len_bytes() == len(self.words), *clock)
+            day = text.str.slice(0, _DATE_DIGITS).str.to_date("%Y%m%d", strict=False)
+            return pl.when(valid & day.dt.year().is_between(*self.years)).then(day)
+        day = (number // self.per_day).cast(pl.Int32, strict=False).cast(pl.Date)
         return pl.when(day.dt.year().is_between(*self.years)).then(day)
 
     def moment(self, number: pl.Expr) -> pl.Expr:
-        """The time of a count."""
-        if self.per_day == 1:
+        """The time that a number says, of digits to the minute; null where it says only a day."""
+        if self.per_day == 1 or self.words == "yyyymmdd":
             return pl.lit(None, pl.Datetime("us"))
+        if self.per_day is None:
+            minutes = number.cast(pl.String).str.slice(0, 12).str.pad_end(12, "0")
+            return minutes.str.to_datetime("%Y%m%d%H%M", time_unit="us", strict=False)
         seconds = number // (self.per_day // _SECONDS_OF_A_DAY)
         within = seconds.is_between(0, _FIRST_AND_LAST[1])
         return (pl.when(within).then(seconds) * 10**6).cast(pl.Datetime("us"))
 
 
-TimeUnit = Written | CountedSince1970
-"""How a number says a day: the days, or the times, that whole numbers say; null where one says none."""
-
 TIME_UNITS: tuple[TimeUnit, ...] = (
-    *map(Written, ("yyyymmdd", "yyyymmddhh", "yyyymmddhhmm", "yyyymmddhhmmss", "yyyymmddhhmmssfff")),
-    CountedSince1970("days since 1970", 1, _YEARS_OF_COUNTED_DAYS),
-    CountedSince1970("seconds since 1970", _SECONDS_OF_A_DAY),
-    CountedSince1970("milliseconds since 1970", _SECONDS_OF_A_DAY * 10**3),
-    CountedSince1970("microseconds since 1970", _SECONDS_OF_A_DAY * 10**6),
-    CountedSince1970("nanoseconds since 1970", _SECONDS_OF_A_DAY * 10**9),
+    *map(TimeUnit, ("yyyymmdd", "yyyymmddhh", "yyyymmddhhmm", "yyyymmddhhmmss", "yyyymmddhhmmssfff")),
+    TimeUnit("days since 1970", 1, _YEARS_OF_COUNTED_DAYS),
+    TimeUnit("seconds since 1970", _SECONDS_OF_A_DAY),
+    TimeUnit("milliseconds since 1970", _SECONDS_OF_A_DAY * 10**3),
+    TimeUnit("microseconds since 1970", _SECONDS_OF_A_DAY * 10**6),
+    TimeUnit("nanoseconds since 1970", _SECONDS_OF_A_DAY * 10**9),
 )
 """The units that are distinguished. What could be hours as they are written, or seconds of 2030, is hours."""
 

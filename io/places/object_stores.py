@@ -317,7 +317,7 @@ def folder_for_copies() -> Path:
     if _copies.folder is None:
         _copies.folder = _copies.places.enter_context(owned_directory(_copies.parent or system_temporary()))
     _copies.number += 1
-    folder = _copies.folder / str(_copies.number)
+    folder = _copies.folder.absolute() / str(_copies.number)
     folder.mkdir()
     return folder
 
@@ -342,7 +342,17 @@ def on_disk(place: Location, names: Collection[str] | None = None) -> Generator[
     if copy is None or folder != copy[2]:
         with temporary_files(folder):
             for entry in objects:
-                _download_below(folder, entry, place)
+                path = folder / entry.url.path.relative_to(place.path)
+                if not path.resolve().is_relative_to(folder.resolve()):
+                    raise OutputError(f"{entry.url}: cannot be copied: its name leads out of the directory.")
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    download(entry.url, path)
+                except OSError as error:
+                    if error.errno not in _NO_FILE:
+                        raise
+                    what = f"cannot be copied to a file: {error.strerror}. Remove it."
+                    raise OutputError(f"{entry.url}: {what}") from error
         _copies.by_url[place] = names, objects, folder
     try:
         yield folder
@@ -365,16 +375,3 @@ def _listed(url: ObjectUrl, names: Collection[str] | None) -> list[StoredObject]
     return [
         one for one in objects if names is None or str(one.url.path.relative_to(url.path)).partition("/")[0] in names
     ]
-
-
-def _download_below(folder: Path, entry: StoredObject, url: ObjectUrl) -> None:
-    path = folder / entry.url.path.relative_to(url.path)
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise OutputError(f"{entry.url}: cannot be copied: its name leads out of the directory.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        download(entry.url, path)
-    except OSError as error:
-        if error.errno not in _NO_FILE:
-            raise
-        raise OutputError(f"{entry.url}: cannot be copied to a file: {error.strerror}. Remove it.") from error

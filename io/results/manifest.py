@@ -183,21 +183,15 @@ def listed_in(folder: Path) -> Described | None:
         manifest = open_manifest(folder)
     except LogFormatError:
         return None
-    return None if manifest is None else _listed(manifest.content)
+    return None if manifest is None else listed_by(manifest.content)
 
 
-def listed_by(manifest: bytes) -> Described | None:
-    """What a manifest says of the files of its result; None if it is none of posbias."""
+def listed_by(manifest: bytes | dict[str, Any]) -> Described | None:
+    """What a manifest, or its content, says of the files of its result; None if it is none of posbias."""
     try:
-        return _listed(msgspec.json.decode(manifest))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _listed(content: Any) -> Described | None:  # noqa: ANN401 - JSON
-    try:
+        content = msgspec.json.decode(manifest) if isinstance(manifest, bytes) else manifest
         described = msgspec.convert(content, Described)
-    except (msgspec.ValidationError, RecursionError):
+    except (ValueError, RecursionError):
         return None
     return described if "posbias" in described.versions and is_unchanged(content) else None
 

@@ -5,7 +5,7 @@ from datetime import UTC, date, datetime
 import polars as pl
 import pytest
 
-from posbias.core.log.impressions import TIME_UNITS, CountedSince1970, time_unit_of
+from posbias.core.log.impressions import TIME_UNITS, time_unit_of
 
 DAY = date(2026, 1, 5)
 SAME_TIME = {
@@ -66,7 +66,7 @@ def test_seconds_of_the_years_in_which_they_look_like_hours_are_still_seconds() 
     start = int(datetime(2034, 3, 14, tzinfo=UTC).timestamp())
     unit = time_unit_of(pl.Series([start + 7 * number for number in range(1000)]))
 
-    assert isinstance(unit, CountedSince1970)
+    assert unit is not None
     assert unit.words == "seconds since 1970"
 
 
