@@ -146,8 +146,8 @@ def order_of_strata(rows: pl.DataFrame, unit: Sequence[str]) -> OrderSums:
     """
     if rows.height:
         stratum = runs_of(rows, unit)
-        first, shown = first_of_runs(stratum), rows[IMPRESSIONS].to_numpy()
-        again = np.add.reduceat(shown, first) > np.maximum.reduceat(shown, first)  # in several rows
+        first = first_of_runs(stratum)
+        again = np.diff(first, append=rows.height) > 1
         rows = rows.filter((again & (np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0))[stratum])
     if not rows.height:
         return OrderSums(np.zeros(0), np.zeros(0), 0.0, 0.0, 0.0)

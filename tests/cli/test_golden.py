@@ -35,6 +35,8 @@ PRECISION = {
     r"^(learner|scored|features)": 0.05,
     r"^(dbn-of-dbn|cascade|models|of-click-model|weighed-by-dbn)|other_models": 0.05,
     r"^(joint|priors|weights-of|clicked-groups|judgments|compared )|joint|reasons|estimate propensities": 1e-5,
+    # A p-value by numerical integration over two degrees of freedom; a rate that lies between two grades
+    r"^clustered .*position_effect|^ips .* grade": 0.02,
     "": 1e-9,
 }
 """How far a sum may move, relatively, on another processor: by the first pattern that its command and place match.
