@@ -1,11 +1,12 @@
 """What posbias costs on large logs, next to the bare work; on stores of days; and with many cells.
 
-    python tests/benchmarks/scale.py commands|growth|cells|store|export [--impressions N...] [--runs 3] [--models M...]
-                                     [--ids KIND...] [--threads N...] [--fits] [--directory DIR]
+    python tests/benchmarks/scale.py commands|times|growth|cells|store|export [--impressions N...] [--runs 3]
+                                     [--models M...] [--ids KIND...] [--threads N...] [--fits] [--directory DIR]
 
 commands  collect, fit, weight, predict and run with 1 GiB, next to DuckDB's group-by and Polars' copy of the same file,
           for each model, kind of ids (integer, text, long) and number of threads; --fits leaves out check, weight and
           predict
+times     collect, fit and run of a log with times, a second a session, next to the same without them
 growth    `fit --no-compare` with 2 GiB: cost, and how the numbers of pairs, statistics rows and signatures grow
 cells     `fit` with 100 to 5,000 positions of lists that users scroll through
 store     days that go one by one into a store (--days 30), its fit, and that of the same days collected in one go
@@ -41,7 +42,7 @@ from processes import POSBIAS, Measured, Stage, empty_table, error_of_theta, mea
 
 Integers = NDArray[np.int64]
 
-SIZES = {"commands": [10_000_000, 100_000_000], "growth": [1_000_000, 10_000_000, 100_000_000]}
+SIZES = {"commands": [10_000_000, 100_000_000], "times": [20_000_000], "growth": [1_000_000, 10_000_000, 100_000_000]}
 CELLS, FIRST_DAY = (100, 500, 2_000, 5_000), date(2025, 1, 1)
 POSITIONS, SESSIONS_PER_BLOCK, SEED = 10, 100_000, 20_260_105
 
@@ -115,13 +116,14 @@ def simulated(directory: Path | None, *words: object) -> Generator[Path]:
         yield log
 
 
-def write_log(path: Path, n_impressions: int, model: str, ids: str) -> None:
+def write_log(path: Path, n_impressions: int, model: str, ids: str, timed: str = "") -> None:
     """Write a log of whole sessions, a row group a block, each with its own stream of random numbers."""
+    time = [(pl.lit(FIRST_DAY).cast(pl.Datetime("us")) + pl.duration(seconds="session")).alias("time")] if timed else []
     parquet: Any = import_module("pyarrow.parquet")  # it has no types
     n_sessions = n_impressions // POSITIONS
     writer: Any = None
     for first in range(0, n_sessions, SESSIONS_PER_BLOCK):
-        block = _block(first, min(SESSIONS_PER_BLOCK, n_sessions - first), model).with_columns(IDS[ids])
+        block = _block(first, min(SESSIONS_PER_BLOCK, n_sessions - first), model).with_columns([*IDS[ids], *time])
         table = cast("Any", block.to_arrow())
         writer = writer or parquet.ParquetWriter(path, table.schema, compression="zstd", use_dictionary=False)
         writer.write_table(table)
@@ -270,6 +272,23 @@ def _stages_of(log: Path, model: str, threads: str, *, fits_only: bool) -> list[
     ]
 
 
+def times(asked: argparse.Namespace, n_impressions: int) -> None:
+    """Measure a log with times, and the same without them, and print a table for each kind of ids."""
+    for ids in asked.ids:
+        with simulated(asked.directory, n_impressions, "pbm", ids, "timed") as log:
+            temp, stages = log.with_name("temp"), list[Stage]()
+            settings = ("--force", "--memory", "1GiB", "--temp-dir", str(temp))
+            for command, *options in (["collect"], ["fit", "--no-compare"], ["run"]):
+                without = " ".join([command, *options, "--timestamp none"])
+                for read in (("--timestamp", "none"), ()):
+                    output = log.with_name(command)
+                    words = (*POSBIAS, command, str(log), *options, *read, "-o", str(output), *settings)
+                    theta = None if command == "collect" else output / "propensities.parquet"
+                    stages.append(Stage(" ".join([command, *options, *read]), words, theta, temp, without))
+            title = f"{n_impressions:,} impressions of a PBM, {ids} ids, 1 GiB, with times and without"
+            table_console().print(stage_table(title, stages, measure(stages, asked.runs, title)))
+
+
 def growth(asked: argparse.Namespace, sizes: list[int]) -> None:
     """Measure one size after the other, and print both tables."""
     costs = empty_table(
@@ -387,7 +406,7 @@ def main() -> None:
     """Parse the command line, measure, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "part", nargs="?", choices=("commands", "growth", "cells", "store", "export"), default="commands"
+        "part", nargs="?", choices=("commands", "times", "growth", "cells", "store", "export"), default="commands"
     )
     parser.add_argument("--impressions", type=int, nargs="+", help="of the logs, instead of each part's own sizes")
     parser.add_argument("--runs", type=int, default=3, help="of each process that is timed")
@@ -408,14 +427,15 @@ def main() -> None:
         elif kind == "days":
             write_days(Path(path), int(n_impressions), more[0], int(more[1]))
         else:
-            write_log(Path(path), int(n_impressions), kind, more[0])
+            write_log(Path(path), int(n_impressions), kind, *more)
         return
     sizes = asked.impressions or SIZES.get(asked.part, [1_000_000])
     if asked.part == "growth":
         growth(asked, sizes)
         return
     for n_impressions in sizes:
-        {"commands": commands, "cells": cells, "store": store, "export": export}[asked.part](asked, n_impressions)
+        parts = {"commands": commands, "times": times, "cells": cells, "store": store, "export": export}
+        parts[asked.part](asked, n_impressions)
 
 
 if __name__ == "__main__":
