@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
-from posbias.core.arrays.count_table import Integers, first_of_runs, sum_rows
+from posbias.core.arrays.count_table import Hashes, Integers, first_of_runs, sum_rows
 from posbias.core.arrays.packing import NUMBER, WORD_BITS, BitField, BitFields, exact_field, in_place, ranks_of
 from posbias.core.choices import RandomizedRows
 from posbias.core.models import FactorisedModel
@@ -374,7 +374,7 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
     if sum(field.bits for field in fields) >= WORD_BITS:
         return None
     packed = in_place([*fields, BitField(CLICK, in_cells[CLICK].dtype, 0, 1)])
-    counted = count_equal(keys.with_columns(in_cells[CLICK]).select(packed.number).to_series())
+    counted = count_equal(keys.with_columns(in_cells[CLICK]).select(packed.number).to_series().to_numpy())
     counted = counted.select(*packed.values[:-1], IMPRESSIONS, CLICKS)
     return counted.with_columns(values.gather(counted[name]) for name, values in different.items())
 
@@ -387,11 +387,12 @@ def count_numbers(pieces: Iterable[pl.Series], fields: BitFields, plan: Statisti
         fields: what the bits say.
         plan: what is counted: its cells do not depend on other impressions, and it adds up no weights.
     """
+    keys = [field for field in fields.fields if field.name in {*plan.keys, POSITION}]
+    kept = np.uint64(1 + sum((2**field.bits - 1) << field.shift for field in keys))  # what is not counted by is cleared
     counted = running_total(
-        (count_equal(numbers) for numbers in pieces),
+        (count_equal(numbers.to_numpy() & kept) for numbers in pieces),
         lambda counts: pl.concat(counts).group_by(NUMBER).sum().sort(NUMBER),
     )
-    keys = [field for field in fields.fields if field.name != CLICK]
     rows = counted.select(*(field.value for field in keys), IMPRESSIONS, pl.col(CLICKS).alias(CLICK))
     in_cells = plan.with_cells_in_memory(rows)
     if plan.keys == tuple(field.name for field in keys) and not plan.position_bins:
@@ -400,13 +401,13 @@ def count_numbers(pieces: Iterable[pl.Series], fields: BitFields, plan: Statisti
     return summed.to_native().sort(plan.keys).collect()
 
 
-def count_equal(numbers: pl.Series) -> pl.DataFrame:
+def count_equal(numbers: Integers | Hashes) -> pl.DataFrame:
     """Numbers that are equal but for their lowest bit, as one: ascending, with how many they are and how often it is 1.
 
     Returns:
         `number`, its lowest bit 0, `impressions` and `clicks` (Int64).
     """
-    ascending = numbers.sort(multithreaded=False).to_numpy()  # several of these run at once
+    ascending = np.sort(numbers)
     without_click = ascending >> 1
     first = first_of_runs(without_click)
     start = np.append(first, len(ascending))

@@ -217,7 +217,7 @@ def _theta_of_rows(stratum: Integers, place: Integers, clicks: Integers) -> Floa
     """Theta of each row by the conditional estimate, NaN where it cannot be compared; None where none can."""
     places = np.flatnonzero(np.bincount(place))
     cell = np.searchsorted(places, place)
-    counts = count_equal(pl.Series(2 * (stratum * len(places) + cell) + clicks))
+    counts = count_equal(2 * (stratum * len(places) + cell) + clicks)
     unit, of_unit = np.divmod(counts[NUMBER].to_numpy() >> 1, len(places))
     n, c = (counts[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
     n_units = int(stratum.max(initial=-1)) + 1

@@ -558,7 +558,8 @@ class PageSums(Added):
         variance = u_seen**2 * posterior.variance
         slot = np.maximum(placed.slot, 0)
         lent_slot = slot[unseen]
-        moved_lent = [part.by_slot_cell(lent_slot, lent * (rank_lent == of)) for of in range(_N_RANKS)]
+        of_rank = (rank_lent == rank for rank in range(_N_RANKS))
+        moved_lent = [part.by_slot_cell(lent_slot[own], lent[own]) for own in of_rank]
         weight = np.divide(w_seen * own, placed.exposure, out=np.zeros(n_pairs), where=placed.exposure > 0)
         spread = np.zeros((2, 3))
         if planned:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from command_results import Output, Posbias
+from numpy.typing import NDArray
 from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
@@ -322,8 +323,8 @@ def test_a_query_that_is_larger_than_a_bucket_is_worked_on_in_pieces(
 def noting(work: Callable[..., Any], sizes: list[int]) -> Callable[..., Any]:
     """The same function, which notes the rows of what it is given first."""
 
-    def noted(rows: pl.LazyFrame | pl.Series, *others: object) -> object:
-        sizes.append(len(rows) if isinstance(rows, pl.Series) else rows.select(pl.len()).collect().item())
+    def noted(rows: pl.LazyFrame | NDArray[Any], *others: object) -> object:
+        sizes.append(rows.select(pl.len()).collect().item() if isinstance(rows, pl.LazyFrame) else len(rows))
         return work(rows, *others)
 
     return noted
