@@ -84,12 +84,16 @@ def loaded_meanwhile() -> Generator[None]:
 
     Importing it takes 0.3 s. Nothing in the block may import SciPy, so that no thread sees half of a module.
     """
-    loading = Thread(target=lambda: (scipy.sparse.csgraph, scipy.special, scipy.linalg, scipy.optimize), name="SciPy")
+    loading = Thread(target=_load, name="SciPy")
     loading.start()
     try:
         yield
     finally:  # also where reading fails: the next command of the process may import SciPy itself
         loading.join()
+
+
+def _load() -> None:
+    _ = scipy.sparse.csgraph, scipy.special, scipy.linalg, scipy.optimize
 
 
 MANY = 500
