@@ -454,7 +454,7 @@ def test_the_row_that_is_followed_from_file_to_weight_has_the_numbers_that_are_g
     at_3, at_6 = theta["propensity"][2], theta["propensity"][5]
 
     assert shown == [(17500, 3, 1), (6082, 6, 1), (16257, 7, 0), (29500, 9, 0)]
-    assert f"1 / {at_6:.3f} = {1 / at_6:.3f}, one in cell 3 weighs {1 / at_3:.3f}" in story
+    assert f"1 / {at_6:.4f} = {1 / at_6:.3f}, one in cell 3 weighs {1 / at_3:.3f}" in story
     assert f"{1 / at_6:.3f} + {1 / at_3:.3f} = {weights[0]:.3f}, label 0" in story
     assert weights[1] == 0
     assert f"interval is {theta['ci_low'][5]:.3f} to {theta['ci_high'][5]:.3f}" in story
