@@ -11,9 +11,9 @@ all, by week, by day, by hour - and each time two tests ask whether clicks move 
 
 The coarsest length that survives is used: neither test rejects it, and the first would have detected what matters. Of a
 large log they look at some of the queries, until feedback shows: how often a ranker learns takes all. Once feedback has
-shown at a coarser length, the ranker learns, and the question is only how often. Then a length survives
-only if feedback within it can do no more to the slope of the curve than the interval leaves open, and if halves differ
-by no more than they do in nine of ten logs.
+shown at a coarser length, the ranker learns, and the question is only how often. Then a length survives only if
+feedback within it can do no more to the slope of the curve than the interval leaves open, and if halves differ by no
+more than they do in nine of ten logs.
 
 Where none survives there are two cases. Where feedback showed at some length, no claim is made: the estimate is that by
 the coarsest length which only this doubt keeps from surviving, else by the finest. Where none showed, but the log says
@@ -310,9 +310,9 @@ def _look(
     look = replace(look, feedback=feedback_test(statistics.order(length, n_parts)))
     if look.outcome == "feedback":
         return look
-    halved, whole = (statistics.strata(length, halved=halved, n_parts=n_parts) for halved in (True, False))
+    in_halves, whole = (statistics.strata(length, halved=halved, n_parts=n_parts) for halved in (True, False))
     try:
-        halves = ConditionalEstimator().estimate(statistics, halved, options, on_iteration)
+        halves = ConditionalEstimator().estimate(statistics, in_halves, options, on_iteration)
         if whole is not statistics.strata(length):
             estimate = ConditionalEstimator().estimate(statistics, whole, options, on_iteration)
     except IdentifiabilityError:

@@ -345,7 +345,7 @@ def _count_and_compress(
 ) -> tuple[SufficientStatistics, tuple[KeptFrame, ...], LogFacts | None]:
     """The statistics, the pairs, and the facts of a log.
 
-    Of one that is split, times are counted where they are asked for, as far as they are: every pair has more times than
+    Of one that is split, times are counted later, for as many parts as tests look at: every pair has more times than
     cells, and most fits look at the times of some queries only.
     """
     parts = WithFacts(read.statistics(plan))

@@ -77,7 +77,7 @@ class _FromRows(msgspec.Struct, frozen=True):
 
 
 class StoredEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What whoever builds on a fit reads of `estimate_section`; a field that a method does not have is left out."""
+    """The fields of `estimate_section` that other commands read; those that a method does not have are left out."""
 
     method: str
     converged: bool

@@ -35,8 +35,7 @@ PRECISION = {
     r"^(learner|scored|features)": 0.05,
     r"^(dbn-of-dbn|cascade|models|of-click-model|weighed-by-dbn)|other_models": 0.05,
     r"^(joint|priors|weights-of|clicked-groups|judgments|compared )|joint|reasons|estimate propensities": 1e-5,
-    # A p-value by numerical integration over two degrees of freedom; a rate that lies between two grades
-    r"^clustered .*position_effect|^ips .* grade": 0.02,
+    r"^clustered .*position_effect": 0.02,  # a p-value by numerical integration, of two clusters
     "": 1e-9,
 }
 """How far a sum may move, relatively, on another processor: by the first pattern that its command and place match.
@@ -116,7 +115,7 @@ RUNS = {
     "coec": (
         "weight {pbm} --propensities {run_pbm} --layout judgments --layout-options rate=coec --layout-options grades=3"
     ),
-    "ips": "weight {pbm} --propensities {run_pbm} --layout judgments --layout-options rate=ips --min-propensity .2",
+    "ips": "weight {pbm} --propensities {run_pbm} --layout judgments --layout-options rate=ips --min-propensity .3",
     "power of one's own": "weight {pbm} --propensities power:1 --layout-options group=query --layout clicked-group",
     "table of one's own": "weight {pbm} --propensities own.csv --layout session",
     "weighed by ubm": "weight {ubm} --propensities {ubm_of_ubm} --layout pairs",
