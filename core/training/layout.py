@@ -598,9 +598,12 @@ def top_of(rate: Floats, multiplicity: Floats) -> float:
     return float(rate[order][np.argmax(above <= _ABOVE_TOP * multiplicity.sum())]) if len(rate) else 0.0
 
 
+_ROUNDING = 1e-9  # of labels, so that the same log has the same grades on every processor
+
+
 def grades_of(label: Floats, top: float, grades: int) -> Integers:
-    """The grade of each label, 0 .. grades - 1, same shape."""
-    steps = np.floor(grades * label / top) if top > 0 else np.zeros(len(label))
+    """The grade of each label, 0 .. grades - 1, same shape; one that reaches a step but for rounding has reached it."""
+    steps = np.floor(grades * label / top * (1 + _ROUNDING)) if top > 0 else np.zeros(len(label))
     return np.minimum(steps, grades - 1).astype(np.int64)
 
 
