@@ -5,7 +5,7 @@ errors are those of the sample times sqrt(queries in it / queries in all), as er
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,24 +57,14 @@ _N, _C = pl.col(IMPRESSIONS).cast(pl.Float64), pl.col(CLICKS).cast(pl.Float64)
 
 
 @dataclass(frozen=True)
-class PartFacts:
-    """Counts of one part that every command takes; `add_facts` adds them up to those of the log."""
+class LogFacts:
+    """Counts of a log, or of a part of it that holds whole queries; `add_facts` adds parts up."""
 
-    positions: pl.DataFrame  # `position`, `impressions`, `clicks`
+    positions: pl.DataFrame  # `position`, `impressions`, `clicks`; of a log sorted, with `ctr`
     queries: int  # number of queries
     squares: float  # sum over queries of their squared impressions
-    largest: tuple[str, float]  # the query with the most impressions, and how many
-
-
-@dataclass(frozen=True)
-class LogFacts:
-    """Counts of the whole log."""
-
-    positions: pl.DataFrame  # `position`, `impressions`, `clicks`, `ctr`, sorted
-    queries: int  # number of queries
-    effective_queries: float  # so many queries of one size are as concentrated: (sum n_q)^2 / sum n_q^2
     largest_query: str  # the query with the most impressions
-    largest_share: float  # its share of the impressions
+    largest_size: float  # and how many
 
     @property
     def impressions(self) -> float:
@@ -86,8 +76,18 @@ class LogFacts:
         """All clicks."""
         return float(self.positions[CLICKS].sum())
 
+    @property
+    def effective_queries(self) -> float:
+        """So many queries of one size are as concentrated: (sum n_q)^2 / sum n_q^2."""
+        return self.impressions**2 / self.squares
 
-def facts_of(statistics: pl.DataFrame) -> PartFacts:
+    @property
+    def largest_share(self) -> float:
+        """Share of the impressions that the largest query has."""
+        return self.largest_size / self.impressions
+
+
+def facts_of(statistics: pl.DataFrame) -> LogFacts:
     """Facts of the statistics of whole queries.
 
     Args:
@@ -100,86 +100,78 @@ def facts_of(statistics: pl.DataFrame) -> PartFacts:
     positions = statistics.group_by(POSITION).agg(sums).filter(pl.col(IMPRESSIONS) > 0)
     key: Any = statistics[QUERY][int(query.searchsorted(largest))]  # of several columns, a dict
     name = ", ".join(map(str, key.values())) if isinstance(key, dict) else str(key)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return PartFacts(positions, len(sizes), float(sizes @ sizes), (name, float(sizes[largest])))
+    return LogFacts(positions, len(sizes), float(sizes @ sizes), name, float(sizes[largest]))
 
 
-def add_facts(parts: Sequence[PartFacts]) -> LogFacts:
+def add_facts(parts: Sequence[LogFacts]) -> LogFacts:
     """The facts of a log from those of all its parts."""
     sums = pl.concat([part.positions for part in parts]).group_by(POSITION).sum().sort(POSITION)
-    total = float(sums[IMPRESSIONS].sum())
-    name, size = max((part.largest for part in parts), key=lambda entry: entry[1])
-    return LogFacts(
+    largest = max(parts, key=lambda part: part.largest_size)
+    return replace(
+        largest,
         positions=sums.with_columns((pl.col(CLICKS) / pl.col(IMPRESSIONS)).alias("ctr")),
         queries=sum(part.queries for part in parts),
-        effective_queries=total**2 / sum(part.squares for part in parts),
-        largest_query=name,
-        largest_share=size / total,
+        squares=sum(part.squares for part in parts),
     )
 
 
 @dataclass(frozen=True)
-class PartDetails:
-    """What `check` takes besides, of one part."""
+class LogDetails:
+    """What `check` takes besides, of a log or of a part of it that holds whole queries; `add_details` adds parts up."""
 
     # per position `impressions`, `clicks`, `queries`, and the sums over queries of their squares and products
     positions: pl.DataFrame
-    docs: Hashes  # the smallest hashes of documents
-    days: pl.DataFrame  # `day` and `impressions`, where the statistics keep days; else empty
+    docs: Hashes  # the smallest hashes of documents; see `number_of`
+    days: pl.Series  # ascending, where the statistics keep days; else empty
 
 
-@dataclass(frozen=True)
-class LogDetails:
-    """The same of the whole log."""
-
-    # `position`, `impressions`, `clicks`, `ctr`, `ctr_low`, `ctr_high`, sorted; the 95 % interval is clustered by
-    # query, null where one query alone holds the position
-    positions: pl.DataFrame
-    docs: int  # number of documents
-    docs_exact: bool  # whether that is exact, not an estimate within some percent
-    days: dict[str, float]  # impressions by day, as 2026-01-31; empty where none are known
-
-
-def details_of(statistics: pl.DataFrame) -> PartDetails:
+def details_of(statistics: pl.DataFrame) -> LogDetails:
     """Details of the statistics of whole queries, which have documents, too, and days where these are known."""
     rows = statistics.select(pl.col(QUERY).rle_id().alias(_QUERIES), POSITION, _N, _C)
     by_query = rows.group_by(_QUERIES, POSITION).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(_QUERIES, POSITION)
     n, c = pl.col(IMPRESSIONS), pl.col(CLICKS)
     sums = (n.sum(), c.sum(), (n > 0).sum().cast(pl.Float64).alias(_QUERIES))
     products = ((n * n).sum().alias("nn"), (n * c).sum().alias("nc"), (c * c).sum().alias("cc"))
-    days = pl.DataFrame(schema={"day": pl.Date, IMPRESSIONS: pl.Float64})
-    if PERIOD in statistics.columns:
-        days = statistics.group_by(pl.col(PERIOD).cast(pl.Date).alias("day")).agg(_N.sum())
-    return PartDetails(
+    days = statistics[PERIOD] if PERIOD in statistics.columns else pl.Series(dtype=pl.Date)
+    return LogDetails(
         positions=by_query.group_by(POSITION).agg(*sums, *products).filter(pl.col(_QUERIES) > 0).sort(POSITION),
         docs=hashes_of(statistics[DOC]),
-        days=days,
+        days=days.cast(pl.Date).unique(),
     )
 
 
-def add_details(parts: Sequence[PartDetails]) -> LogDetails:
-    """The details of a log from those of all its parts, with click rates p = C / N and their intervals.
+def add_details(parts: Sequence[LogDetails]) -> LogDetails:
+    """The details of a log from those of all its parts."""
+    return LogDetails(
+        positions=pl.concat([part.positions for part in parts]).group_by(POSITION).sum().sort(POSITION),
+        docs=smallest_hashes(np.concatenate([part.docs for part in parts])),
+        days=pl.concat([part.days for part in parts]).unique().sort(),
+    )
+
+
+def position_rows(details: LogDetails) -> list[dict[str, Any]]:
+    """Click rates p = C / N by position, with their 95 % intervals.
 
     A ratio of sums over Q queries has the variance Q / (Q - 1) sum (c_q - p n_q)^2 / N^2 (Cochran 1977, section 6.4);
     the interval is that of Student's t with Q - 1 degrees of freedom, cut at 0 and 1.
+
+    Returns:
+        `position`, `impressions`, `clicks`, `ctr`, `ctr_low`, `ctr_high` of each, the ends None where one query alone
+        holds the position; counts that are whole as whole numbers.
     """
-    docs, docs_exact = number_of(smallest_hashes(np.concatenate([part.docs for part in parts])))
-    days = pl.concat([part.days for part in parts]).group_by("day").sum().sort("day")
-    sums = pl.concat([part.positions for part in parts]).group_by(POSITION).sum().sort(POSITION)
-    n, c, nn, nc, cc = (sums[name].to_numpy() for name in (IMPRESSIONS, CLICKS, "nn", "nc", "cc"))
-    queries = sums[_QUERIES].to_numpy()
+    counts = (IMPRESSIONS, CLICKS, "nn", "nc", "cc", _QUERIES)
+    n, c, nn, nc, cc, queries = (details.positions[name].to_numpy() for name in counts)
     rate = c / n
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = np.maximum(cc - 2 * rate * nc + rate**2 * nn, 0.0) * queries / (queries - 1)
         half = scipy.special.stdtrit(np.maximum(queries - 1, 1), _CONFIDENCE) * np.sqrt(spread) / n
     half = np.where(queries > 1, half, np.nan)
-    low, high = np.clip(rate - half, 0, 1), np.clip(rate + half, 0, 1)
-    intervals = [pl.Series(name, values, nan_to_null=True) for name, values in (("ctr_low", low), ("ctr_high", high))]
-    return LogDetails(
-        positions=sums.select(POSITION, IMPRESSIONS, CLICKS, pl.Series("ctr", rate), *intervals),
-        docs=docs,
-        docs_exact=docs_exact,
-        days=dict(days.select(pl.col("day").cast(pl.String), IMPRESSIONS).iter_rows()),
-    )
+    rates = {"ctr": rate, "ctr_low": np.clip(rate - half, 0, 1), "ctr_high": np.clip(rate + half, 0, 1)}
+    columns = [pl.Series(name, values, nan_to_null=True) for name, values in rates.items()]
+    rows = details.positions.select(POSITION, IMPRESSIONS, CLICKS, *columns).to_dicts()
+    for row in rows:
+        row |= {name: int(row[name]) for name in (IMPRESSIONS, CLICKS) if row[name].is_integer()}
+    return rows
 
 
 ROWS_OF_LONG_PAGES = 4
@@ -444,14 +436,6 @@ def reasons_against(outlook: Outlook, facts: LogFacts) -> list[str]:
     if float(np.median(outlook.errors)) > HOPELESS_ERROR:
         reasons.append(f"the log is too small: half of the standard errors exceed {HOPELESS_ERROR:g}.")
     return reasons
-
-
-def rows_of(positions: pl.DataFrame) -> list[dict[str, object]]:
-    """Positions as plain values: counts that are whole as whole numbers."""
-    rows = positions.to_dicts()
-    for row in rows:
-        row |= {name: int(row[name]) for name in (IMPRESSIONS, CLICKS) if float(row[name]).is_integer()}
-    return rows
 
 
 CLIENT = "posbias_client"

@@ -18,7 +18,7 @@ from posbias.cli.options.rules import Situation, why_without_effect
 from posbias.cli.report.printing import Item, in_order
 from posbias.cli.work.execution import describe_log, open_engine, recognised_lines
 from posbias.cli.work.requests import resolve
-from posbias.core.check import Clients, advice, reasons_against, rows_of
+from posbias.core.check import Clients, advice, number_of, position_rows, reasons_against
 from posbias.core.errors import (
     LogFormatError,
     PosbiasError,
@@ -412,7 +412,8 @@ def _headline(look: Look | None, model: str) -> str:
 
 
 def _of_look(look: Look, wanted: str) -> dict[str, Any]:
-    facts, details, moved, pages, days = look.facts, look.details, look.moved, look.pages, sorted(look.details.days)
+    facts, moved, pages, days = look.facts, look.moved, look.pages, list(map(str, look.details.days))
+    documents, documents_exact = number_of(look.details.docs)
     models: dict[str, dict[str, Any]] = {}
     for outlook in look.outlooks:
         models[outlook.model] = {
@@ -432,13 +433,13 @@ def _of_look(look: Look, wanted: str) -> dict[str, Any]:
             "pages": look.all_pages,
             "pages_exact": pages is None or pages.pages == look.all_pages,
             "queries": facts.queries,
-            "documents": details.docs,
-            "documents_exact": details.docs_exact,
+            "documents": documents,
+            "documents_exact": documents_exact,
             "pairs": round(moved.pairs),
             "pairs_exact": look.outlooks[0].share == 1,
         },
         "days": {"number": len(days), "first": days[0], "last": days[-1]} if days else None,
-        "positions": rows_of(details.positions),
+        "positions": position_rows(look.details),
         "pages": None
         if pages is None
         else {"number": look.all_pages or 0, "looked_at": pages.pages}

@@ -241,7 +241,7 @@ def with_requested_errors(
         if by == "column":
             sums = column_sums(statistics, fit, period, clusters)
         elif by == "two-way":
-            sums = cluster.TwoWaySums(
+            sums = (
                 cluster.sum_clusters(fit, strata),
                 column_sums(statistics, fit, period, clusters),
                 column_sums(statistics, fit, period, (QUERY, *clusters)),

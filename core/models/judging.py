@@ -22,7 +22,6 @@ there estimated by nearest neighbours); Agarwal et al. 2005 (AUC).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -171,43 +170,35 @@ LEAST_DIFFERENCE = 5e-6
 1e-6: what the bounds on probabilities make of models that are the same comes to a few times 1e-9."""
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A measure with its standard error, over bootstrap samples of sessions."""
-
-    value: float
-    std_error: float
-
-
 class ModelMeasures:
-    """The measures of one model, as above."""
+    """The measures of one model; those with an error for the log as it is, and then for each of B bootstrap samples."""
 
     def __init__(self, sums: ModelSums, shared: SharedSums) -> None:
-        self.predicted = sums.predicted
-        impressions = shared.impressions[:, shared.impressions[0] > 0]
-        self.log_likelihoods = sums.log_likelihood / np.maximum(shared.sessions, 1)  # shape (B + 1,)
-        self.log_likelihood = _measured(self.log_likelihoods)
-        self.perplexity, self.perplexity_by_position = _perplexity(sums.marginal, shared, impressions)
-        self.conditional_perplexity, self.conditional_perplexity_by_position = _perplexity(
-            sums.given_clicks, shared, impressions
+        impressions = shared.impressions[:, shared.impressions[0] > 0]  # shape (B + 1, K'), like all by position
+        drawn = impressions > 0
+        self.log_likelihood = sums.log_likelihood / np.maximum(shared.sessions, 1)  # shape (B + 1,)
+        self.perplexity_by_position, self.conditional_perplexity_by_position = (
+            np.exp2(-logs[:, shared.impressions[0] > 0] / np.maximum(impressions, 1e-300))
+            for logs in (sums.marginal, sums.given_clicks)
+        )
+        self.perplexity, self.conditional_perplexity = (
+            np.where(drawn, by_position, 0.0).sum(axis=1) / np.maximum(drawn.sum(axis=1), 1)
+            for by_position in (self.perplexity_by_position, self.conditional_perplexity_by_position)
         )
         self.rate_error = float(np.sqrt(sums.squared / sums.compared)) if sums.compared else float("nan")
-        predicted, clicks, shown = sums.predicted
+        self.predicted = predicted, clicks, shown = sums.predicted
         self.calibration_error = float(np.abs(clicks - predicted).sum() / max(float(shown.sum()), 1.0))
         self.impossible_clicks = sums.impossible  # their probability counts as 1e-6
 
 
-def _perplexity(logs: Floats, shared: SharedSums, impressions: Floats) -> tuple[Measured, list[Measured]]:
-    """The mean over positions, and that of each position that there is, in their order."""
-    by_position = np.exp2(-logs[:, shared.impressions[0] > 0] / np.maximum(impressions, 1e-300))
-    drawn = impressions > 0
-    mean = np.where(drawn, by_position, 0.0).sum(axis=1) / np.maximum(drawn.sum(axis=1), 1)
-    return _measured(mean), [_measured(column) for column in by_position.T]
+def std_error(samples: Floats) -> Floats:
+    """Standard errors of measures, shape (...), from those of the log and of its bootstrap samples, (B + 1, ...)."""
+    return np.std(samples[1:], axis=0, ddof=1) if len(samples) > 2 else np.full(samples.shape[1:], np.nan)  # noqa: PLR2004
 
 
 def by_log_likelihood(measures: Sequence[ModelMeasures]) -> list[int]:
     """The numbers of the models, the best first."""
-    return sorted(range(len(measures)), key=lambda number: -measures[number].log_likelihood.value)
+    return sorted(range(len(measures)), key=lambda number: -measures[number].log_likelihood[0])
 
 
 def differences(measures: Sequence[ModelMeasures]) -> list[tuple[float, float, bool]]:
@@ -216,20 +207,14 @@ def differences(measures: Sequence[ModelMeasures]) -> list[tuple[float, float, b
     The normal quantile is that of Bonferroni's level for as many comparisons as there are others. What is less than the
     table shows is no difference, however small its error.
     """
-    best = measures[by_log_likelihood(measures)[0]].log_likelihoods
+    best = measures[by_log_likelihood(measures)[0]].log_likelihood
     limit = -float(scipy.special.ndtri(LEVEL / 2 / max(len(measures) - 1, 1)))
     compared: list[tuple[float, float, bool]] = []
     for one in measures:
-        paired = _measured(one.log_likelihoods - best)
-        least = max(limit * paired.std_error, LEAST_DIFFERENCE)
-        compared.append((paired.value, paired.std_error, bool(-paired.value > least)))
+        paired = one.log_likelihood - best
+        difference, error = float(paired[0]), float(std_error(paired))
+        compared.append((difference, error, -difference > max(limit * error, LEAST_DIFFERENCE)))
     return compared
-
-
-def _measured(samples: Floats) -> Measured:
-    """The value of the log, and the spread of the bootstrap samples."""
-    spread = float(np.std(samples[1:], ddof=1)) if len(samples) > 2 else float("nan")  # noqa: PLR2004
-    return Measured(float(samples[0]), spread)
 
 
 VALUE, GRADE, PLACE = "value", "grade", "place"
@@ -325,13 +310,13 @@ def model_table(
                 **(dict.fromkeys(JUDGED) if judged else {}),
                 **judged.get(model.name, {}),
                 "model": model.name,
-                "log_likelihood": one.log_likelihood.value,
-                "std_error": one.log_likelihood.std_error,
+                "log_likelihood": float(one.log_likelihood[0]),
+                "std_error": float(std_error(one.log_likelihood)),
                 **dict(zip(("difference", "difference_std_error", "significant"), apart[number], strict=True)),
-                "perplexity": one.perplexity.value,
-                "perplexity_std_error": one.perplexity.std_error,
-                "conditional_perplexity": one.conditional_perplexity.value,
-                "conditional_perplexity_std_error": one.conditional_perplexity.std_error,
+                "perplexity": float(one.perplexity[0]),
+                "perplexity_std_error": float(std_error(one.perplexity)),
+                "conditional_perplexity": float(one.conditional_perplexity[0]),
+                "conditional_perplexity_std_error": float(std_error(one.conditional_perplexity)),
                 **{name: getattr(one, name) for name in ("rate_error", "calibration_error", "impossible_clicks")},
                 "examination": examination,
                 "parameters": sum(values.size for values in fitted[number].parameters.values()),
@@ -359,8 +344,8 @@ def position_table(models: Sequence[ClickModel], measures: Sequence[ModelMeasure
     for number in by_log_likelihood(measures):
         columns: dict[str, object] = {"model": models[number].name, POSITION: positions.astype(np.int32)}
         for name in ("perplexity", "conditional_perplexity"):
-            measured: list[Measured] = getattr(measures[number], f"{name}_by_position")
-            columns |= {name: [one.value for one in measured], f"{name}_std_error": [one.std_error for one in measured]}
+            measured: Floats = getattr(measures[number], f"{name}_by_position")
+            columns |= {name: measured[0], f"{name}_std_error": std_error(measured)}
         frames.append(pl.DataFrame(columns | {IMPRESSIONS: shared.impressions[0][positions]}))
     return pl.concat(frames)
 

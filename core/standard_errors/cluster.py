@@ -190,54 +190,22 @@ class ClusterSums(Added):
         return np.sqrt(np.maximum(self.clusters_of_cell - 1, 0) / np.maximum(self.clusters_of_cell, 1))
 
 
-@dataclass(frozen=True)
-class TwoWaySums:
-    """The sums over the clusters of each way, and over those of both at once.
+def two_way_covariance(query: ClusterSums, column: ClusterSums, both: ClusterSums) -> Floats:
+    """V = V_q + V_c - V_qc of the clusters of each way, and of those of both at once, shape (F, F).
 
-        V = V_q + V_c - V_qc
-
-    with negative eigenvalues set to 0 (Cameron, Gelbach & Miller 2011). Where few clusters leave a variance below that
-    of one way alone, it is raised to that, and its covariances with it (MacKinnon, Nielsen & Webb 2024). Each cell has
-    the degrees of freedom of the way that has fewer.
+    Negative eigenvalues are set to 0 (Cameron, Gelbach & Miller 2011). Where few clusters leave a variance below that
+    of one way alone, it is raised to that, and its covariances with it (MacKinnon, Nielsen & Webb 2024).
     """
-
-    query: ClusterSums
-    column: ClusterSums
-    both: ClusterSums
-
-    @property
-    def covariance(self) -> Floats:
-        """V, shape (F, F), in an array of its own."""
-        ways = self.query.covariance, self.column.covariance
-        values, vectors = np.linalg.eigh(ways[0] + ways[1] - self.both.covariance)
-        covariance = (vectors * np.maximum(values, 0.0)) @ vectors.T
-        variance = np.diag(covariance)
-        one_way = np.maximum(np.diag(ways[0]), np.diag(ways[1]))
-        if not (variance > 0).all():  # nothing to raise: what one way says
-            covariance, variance = covariance + np.diag(one_way), variance + one_way
-        with np.errstate(divide="ignore", invalid="ignore"):
-            raised = np.where(variance > 0, np.sqrt(np.maximum(one_way / variance, 1.0)), 1.0)
-        return covariance * np.outer(raised, raised)
-
-    @property
-    def alone(self) -> Flags:
-        """Cells that one query, or one value of the column, alone identifies, shape (F,)."""
-        return self.query.alone | self.column.alone
-
-    @property
-    def effective_clusters(self) -> Floats:
-        """The lower G*_k of the two ways, shape (F,)."""
-        return np.minimum(self.query.effective_clusters, self.column.effective_clusters)
-
-    @property
-    def degrees(self) -> Floats:
-        """nu_k, degrees of freedom, shape (F,)."""
-        return np.minimum(self.query.degrees, self.column.degrees)
-
-    @property
-    def n_clusters(self) -> int:
-        """The number of clusters of the way that has fewer."""
-        return min(self.query.n_clusters, self.column.n_clusters)
+    ways = query.covariance, column.covariance
+    values, vectors = np.linalg.eigh(ways[0] + ways[1] - both.covariance)
+    covariance = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    variance = np.diag(covariance)
+    one_way = np.maximum(np.diag(ways[0]), np.diag(ways[1]))
+    if not (variance > 0).all():  # nothing to raise: what one way says
+        covariance, variance = covariance + np.diag(one_way), variance + one_way
+    with np.errstate(divide="ignore", invalid="ignore"):
+        raised = np.where(variance > 0, np.sqrt(np.maximum(one_way / variance, 1.0)), 1.0)
+    return covariance * np.outer(raised, raised)
 
 
 def cluster_errors(fit: ConditionalFit, strata: Strata) -> ClusterErrors:
@@ -327,7 +295,10 @@ def cluster_scores(fit: ConditionalFit, strata: Strata, linked: LinkedCounts | N
 
 
 def errors_from_sums(
-    log_theta: Floats, free_cells: Integers, sums: ClusterSums | TwoWaySums, quantile: Floats | None = None
+    log_theta: Floats,
+    free_cells: Integers,
+    sums: ClusterSums | tuple[ClusterSums, ClusterSums, ClusterSums],
+    quantile: Floats | None = None,
 ) -> ClusterErrors:
     """Standard errors and intervals from the sums over all clusters.
 
@@ -338,17 +309,22 @@ def errors_from_sums(
     Args:
         log_theta: shape (K,), the estimate; NaN where not identified.
         free_cells: shape (F,), the identified cells other than the references.
-        sums: over all clusters.
+        sums: over all clusters; of two ways, those of each and of both at once (`two_way_covariance`): a cell has the
+            degrees of freedom of the way that has fewer.
         quantile: shape (F,), half the width of the interval of log theta, in standard errors; by default t_{.975, nu}.
     """
-    covariance = sums.covariance
+    ways = (sums,) if isinstance(sums, ClusterSums) else sums[:2]
+    covariance = sums.covariance if isinstance(sums, ClusterSums) else two_way_covariance(*sums)
+    degrees = np.minimum.reduce([way.degrees for way in ways])
+    effective = np.minimum.reduce([way.effective_clusters for way in ways])
+    alone = np.logical_or.reduce([way.alone for way in ways])
     variance = np.maximum(np.diag(covariance), 0.0)
-    without = sums.alone | (variance <= AGREEMENT**2)
+    without = alone | (variance <= AGREEMENT**2)
     covariance[without, :] = np.nan
     covariance[:, without] = np.nan
     center = np.where(without, np.nan, log_theta[free_cells])
-    margin = (t_quantile(sums.degrees) if quantile is None else quantile) * np.sqrt(variance)
-    why = np.where(sums.alone, ONE_CLUSTER, AGREEING)
+    margin = (t_quantile(degrees) if quantile is None else quantile) * np.sqrt(variance)
+    why = np.where(alone, ONE_CLUSTER, AGREEING)
     reason = dict(zip(free_cells[without].tolist(), map(str, why[without]), strict=True))
 
     def on_all_cells(of_free: Floats, of_reference: float) -> Floats:
@@ -360,9 +336,9 @@ def errors_from_sums(
         std_error=on_all_cells(np.sqrt(np.diag(covariance)), 0.0),
         low=on_all_cells(np.exp(center - margin), 1.0),
         high=on_all_cells(upper_end(center + margin), 1.0),
-        effective_clusters=on_all_cells(sums.effective_clusters, np.nan),
-        degrees=on_all_cells(sums.degrees, np.nan),
-        n_clusters=sums.n_clusters,
+        effective_clusters=on_all_cells(effective, np.nan),
+        degrees=on_all_cells(degrees, np.nan),
+        n_clusters=min(way.n_clusters for way in ways),
         reason=tuple(reason.get(cell) for cell in range(len(log_theta))),
         covariance=covariance,
     )

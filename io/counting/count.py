@@ -16,7 +16,7 @@ from msgspec import UNSET, structs
 from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import CountTable, Hashes, Numbers
-from posbias.core.check import LogFacts, PartFacts, add_facts, facts_of
+from posbias.core.check import LogFacts, add_facts, facts_of
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.order import RowOrder, order_of_rows
 from posbias.core.counts.sufficient_statistics import (
@@ -116,7 +116,7 @@ class WithFacts:
     """Statistics in parts; the facts of each are taken while other work is done on it."""
 
     parts: Parts
-    of_parts: list[PartFacts] = field(default_factory=list[PartFacts])
+    of_parts: list[LogFacts] = field(default_factory=list[LogFacts])
 
     @property
     def number(self) -> int | None:
@@ -143,7 +143,7 @@ class WithFacts:
 
 def _with_facts(
     number: int, statistics: pl.LazyFrame, work: Callable[[int, pl.LazyFrame], Output]
-) -> tuple[PartFacts | None, Output]:
+) -> tuple[LogFacts | None, Output]:
     frame = statistics.collect()
     return facts_of(frame) if frame.height else None, work(number, frame.lazy())
 

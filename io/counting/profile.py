@@ -24,8 +24,6 @@ from posbias.core.check import (
     Movement,
     Outlook,
     PageFacts,
-    PartDetails,
-    PartFacts,
     add_details,
     add_facts,
     details_of,
@@ -86,7 +84,7 @@ def facts_of_rows(read: ReadLog, plan: StatisticsPlan) -> LogFacts | None:
     return add_facts(known) if known else None
 
 
-def _facts_of_rows(_: int, rows: pl.LazyFrame, deepest: int | None) -> PartFacts | None:
+def _facts_of_rows(_: int, rows: pl.LazyFrame, deepest: int | None) -> LogFacts | None:
     shown = rows if deepest is None else rows.filter(pl.col(POSITION) <= deepest)
     weight = pl.col(WEIGHT) if WEIGHT in rows.collect_schema() else pl.lit(1, pl.Int64)
     weighed = shown.select(QUERY, POSITION, weight.alias(IMPRESSIONS), (weight * pl.col(CLICK)).alias(CLICKS))
@@ -478,7 +476,7 @@ def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progr
 
 def _of_part(
     number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, kept_in: Path | None, most: int | None
-) -> tuple[PartDetails, PartStatistics | None, pl.DataFrame] | None:
+) -> tuple[LogDetails, PartStatistics | None, pl.DataFrame] | None:
     """The details of a part, and its counts, also by day, where it is one of the first `most`; None where empty."""
     frame, by_day = statistics.collect(), add_by_day(())
     if not frame.height:
@@ -502,7 +500,7 @@ def _counted(
     for most in (MOST_PARTS, None):
         counts = WithFacts(read.statistics(plan))
         work = partial(_of_part, plan=plan, kept_in=None if counts.in_memory else engine.scratch, most=most)
-        parts = list[tuple[PartDetails, PartStatistics | None, pl.DataFrame]]()
+        parts = list[tuple[LogDetails, PartStatistics | None, pl.DataFrame]]()
         with progress.stage("counting", counts.number) as stage:
             for of_part in counts.map(work):
                 stage.advance()

@@ -15,7 +15,7 @@ from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import fit_statistics
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors import column as module
-from posbias.core.standard_errors.cluster import ONE_CLUSTER, ClusterSums, TwoWaySums, errors_from_sums, sum_clusters
+from posbias.core.standard_errors.cluster import ONE_CLUSTER, ClusterSums, errors_from_sums, sum_clusters
 from posbias.core.standard_errors.column import column_sums
 from posbias.core.theta.conditional import ConditionalFit
 
@@ -163,28 +163,32 @@ def test_a_cell_that_one_user_alone_identifies_has_no_interval() -> None:
     assert (errors.std_error[1:4] > 0).all()
 
 
-def two_way(statistics: SufficientStatistics, fit: ConditionalFit) -> TwoWaySums:
+def two_way(statistics: SufficientStatistics, fit: ConditionalFit) -> tuple[ClusterSums, ClusterSums, ClusterSums]:
     by_query = sum_clusters(fit, statistics.strata())
-    return TwoWaySums(by_query, sums_by(statistics, fit, "user"), sums_by(statistics, fit, "query", "user"))
+    return by_query, sums_by(statistics, fit, "user"), sums_by(statistics, fit, "query", "user")
 
 
 def test_two_ways_that_are_one_are_that_one() -> None:
     statistics = statistics_of(simulated(WORLD).log.with_columns(user="query"), BY_USER)
-    found = two_way(statistics, conditional(statistics))
+    fit = conditional(statistics)
+    by_query, *others = two_way(statistics, fit)
+    found = errors_from_sums(fit.log_theta, fit.free_cells, (by_query, *others))
 
-    np.testing.assert_allclose(found.covariance, found.query.covariance, rtol=1e-7)
-    np.testing.assert_allclose(found.degrees, found.query.degrees)
+    np.testing.assert_allclose(found.covariance, by_query.covariance, rtol=1e-7)
+    np.testing.assert_allclose(found.degrees[fit.free_cells], by_query.degrees)
 
 
 def test_two_ways_are_the_sum_of_both_less_what_they_share_and_never_less_than_one() -> None:
     statistics = statistics_of(with_users(simulated(WORLD).log, 12), BY_USER)
-    found = two_way(statistics, conditional(statistics))
-    ways = np.diag(found.query.covariance), np.diag(found.column.covariance)
-    plain = ways[0] + ways[1] - np.diag(found.both.covariance)
+    fit = conditional(statistics)
+    sums = by_query, by_user, by_both = two_way(statistics, fit)
+    found = errors_from_sums(fit.log_theta, fit.free_cells, sums)
+    ways = np.diag(by_query.covariance), np.diag(by_user.covariance)
+    plain = ways[0] + ways[1] - np.diag(by_both.covariance)
 
     np.testing.assert_allclose(np.diag(found.covariance), np.maximum(plain, np.maximum(*ways)), rtol=1e-6)
     assert np.linalg.eigvalsh(found.covariance).min() > -1e-12
-    np.testing.assert_array_equal(found.degrees, np.minimum(found.query.degrees, found.column.degrees))
+    np.testing.assert_array_equal(found.degrees[fit.free_cells], np.minimum(by_query.degrees, by_user.degrees))
     assert found.n_clusters == 12
 
 
@@ -206,8 +210,9 @@ def test_what_markets_share_is_in_the_interval() -> None:
         fit = conditional(statistics)
         distance = np.abs(fit.log_theta - np.log(truth))[1:]
         both = two_way(statistics, fit)
-        for way, sums in enumerate((both.query, both)):
-            within[way] += distance <= scipy.special.stdtrit(sums.degrees, 0.975) * np.sqrt(np.diag(sums.covariance))
+        for way, sums in enumerate((both[0], both)):
+            errors = errors_from_sums(fit.log_theta, fit.free_cells, sums)
+            within[way] += distance <= scipy.special.stdtrit(errors.degrees[1:], 0.975) * errors.std_error[1:]
     coverage = within.mean(axis=1) / 40
 
     assert coverage[0] < 0.8
