@@ -493,7 +493,7 @@ def merged(parts: Sequence[QuerySums]) -> QuerySums:
     return QuerySums(once, documents, sums, reduce(add, (part.rest for part in parts)))
 
 
-def count_top(totals: QuerySums, lists: pl.DataFrame, options: EvaluationOptions) -> tuple[Floats, Floats]:
+def count_top(totals: QuerySums, lists: pl.DataFrame, options: EvaluationOptions) -> list[Floats]:
     """Documents in the first K places of each ranking, once for each page of their query, and those never shown.
 
     Args:
@@ -505,7 +505,5 @@ def count_top(totals: QuerySums, lists: pl.DataFrame, options: EvaluationOptions
         totals.queries, on=QUERY, nulls_equal=True, maintain_order="left"
     )
     never = top.join(totals.documents, on=[QUERY, DOC], how="anti", nulls_equal=True, maintain_order="left")
-    rankings = [rows[RANKING].cast(pl.Int64).to_numpy() for rows in (top, never)]
-    return sum_by_number(rankings[0], top[PAGES].to_numpy(), options.n_rankings), sum_by_number(
-        rankings[1], never[PAGES].to_numpy(), options.n_rankings
-    )
+    by_ranking = ((rows[RANKING].cast(pl.Int64).to_numpy(), rows[PAGES].to_numpy()) for rows in (top, never))
+    return [sum_by_number(*numbers, options.n_rankings) for numbers in by_ranking]

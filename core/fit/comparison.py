@@ -69,11 +69,16 @@ class Curves:
         degrees = np.where(limits, np.fmin(self.degrees, self.degrees[:, references]), self.degrees)
         return replace(self, log_theta=log_theta, covariance=covariance, degrees=degrees)
 
+    def contrasts(self, contrasts: Floats) -> Differences:
+        """Contrasts of log propensities, of shape (M, S K)."""
+        numbers = self.log_theta.ravel(), self.covariance, self.degrees.ravel()
+        return linear_contrasts(contrasts, *numbers, correlated=self.correlated)
+
 
 def change(curves: Curves) -> Differences:
     """The second of two curves minus the first, cell by cell, M = K."""
     each = np.eye(curves.shape[1])
-    return _differences(np.hstack([-each, each]), curves)
+    return curves.contrasts(np.hstack([-each, each]))
 
 
 def from_others(curves: Curves) -> Differences:
@@ -91,12 +96,7 @@ def from_others(curves: Curves) -> Differences:
                 contrasts[at[curve], at] -= weight / weight.sum()
             else:
                 contrasts[at[curve], at[curve]] = np.nan
-    return _differences(contrasts, curves)
-
-
-def _differences(contrasts: Floats, curves: Curves) -> Differences:
-    numbers = curves.log_theta.ravel(), curves.covariance, curves.degrees.ravel()
-    return linear_contrasts(contrasts, *numbers, correlated=curves.correlated)
+    return curves.contrasts(contrasts)
 
 
 CURVE = "posbias_curve"
@@ -210,13 +210,8 @@ def change_table(cells: pl.DataFrame, curves: Curves, differences: Differences) 
     for unknown, reason in _unknown(curves):
         reasons[unknown[1]] = f"{reason} in b"
         reasons[unknown[0]] = f"{reason} in a"
-    return cells.with_columns(
-        known_numbers("propensity_a", first),
-        known_numbers("propensity_b", second),
-        known_numbers("change", second - first),
-        *_tested(differences),
-        pl.Series("reason", reasons.tolist(), pl.String),
-    )
+    numbers = {"propensity_a": first, "propensity_b": second, "change": second - first}
+    return _with_ratios(cells, numbers, differences, reasons.tolist())
 
 
 def day_table(cells: pl.DataFrame, days: pl.Series, curves: Curves, differences: Differences) -> pl.DataFrame:
@@ -239,13 +234,8 @@ def day_table(cells: pl.DataFrame, days: pl.Series, curves: Curves, differences:
     for unknown, reason in _unknown(curves):
         reasons[unknown.ravel()] = reason
     every_day = days.alias(DAY).to_frame().join(cells, how="cross", maintain_order="left_right")
-    return every_day.with_columns(
-        known_numbers("propensity", own),
-        known_numbers("other_days", own / apart),
-        known_numbers("change", own - own / apart),
-        *_tested(differences),
-        pl.Series("reason", reasons.tolist(), pl.String),
-    )
+    numbers = {"propensity": own, "other_days": own / apart, "change": own - own / apart}
+    return _with_ratios(every_day, numbers, differences, reasons.tolist())
 
 
 def _unknown(curves: Curves) -> list[tuple[Flags, str]]:
@@ -257,22 +247,24 @@ def _unknown(curves: Curves) -> list[tuple[Flags, str]]:
     ]
 
 
-def _tested(differences: Differences) -> list[pl.Series]:
-    """The columns of ratios, with the interval and the test of each."""
+def _with_ratios(
+    rows: pl.DataFrame, numbers: dict[str, Floats], differences: Differences, reasons: list[str | None]
+) -> pl.DataFrame:
+    """Rows with numbers of their own, the columns of ratios with the interval and the test of each, and reasons."""
     difference, error, degrees = differences.difference, differences.std_error, differences.degrees
     margin = t_quantile(degrees) * error
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        numbers = {
+        p_value = np.minimum(2 * scipy.special.stdtr(degrees, -(np.abs(difference) / error)), 1.0)
+        numbers = numbers | {
             "ratio": np.exp(difference),
             "ratio_ci_low": np.exp(difference - margin),
             "ratio_ci_high": np.exp(difference + margin),
             "std_error": error,
-            "p_value": np.minimum(2 * scipy.special.stdtr(degrees, -(np.abs(difference) / error)), 1.0),
-            "p_value_joint": differences.test.p_values,
+            "p_value": np.where(error > 0, p_value, np.nan),
+            "p_value_joint": np.where(error > 0, differences.test.p_values, np.nan),
         }
-    for name in ("p_value", "p_value_joint"):
-        numbers[name] = np.where(error > 0, numbers[name], np.nan)
-    return [known_numbers(name, values) for name, values in numbers.items()]
+    columns = [known_numbers(name, values) for name, values in numbers.items()]
+    return rows.with_columns(*columns, pl.Series("reason", reasons, pl.String))
 
 
 def beyond(table: pl.DataFrame, largest: float) -> pl.DataFrame:

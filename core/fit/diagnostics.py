@@ -328,6 +328,7 @@ class JointComparison:
     std_error: Floats  # shape (K,), of D; NaN where there is none, 0 at the reference
     test: ContrastTest  # of all D at once
     converged: bool  # whether both estimates did; else no bias is claimed
+    n_clusters: int  # clusters (queries) that it rests on
 
     @property
     def biased_cells(self) -> Integers:
@@ -382,7 +383,8 @@ def compare_with_joint(conditional: StrataEstimate, joint: JointFit) -> JointCom
     log_ratio = scored.log_theta - conditional.fit.log_theta
     std_error, correlation = contrasts.difference_errors(conditional.scored(), scored)
     test = contrasts.contrast_test(log_ratio, std_error, conditional.errors.degrees, correlation=correlation)
-    return JointComparison(log_ratio, std_error, test, converged=conditional.fit.converged and joint.converged)
+    both_converged = conditional.fit.converged and joint.converged
+    return JointComparison(log_ratio, std_error, test, both_converged, conditional.errors.n_clusters)
 
 
 def joint_slopes(joint: JointFit, table: CountTable) -> tuple[Floats, Floats]:

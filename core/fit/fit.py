@@ -87,7 +87,6 @@ class Fit(Refined):
     arms: ArmsTest | None  # whether experiment arms agree with the estimate, where arms are known and move documents
     joint: Estimate | None  # textbook EM, where it ran
     comparison: JointComparison | None  # joint EM against the conditional estimate, where both ran
-    clusters_compared: int | None  # on how many clusters (queries) the comparison rests
     causes: JointCauses | None  # whether its prior or sparsity makes joint EM biased, where it is
     prior: AttractivenessPrior
     attractiveness: Floats  # posterior mean of gamma per pair signature
@@ -110,11 +109,6 @@ class Fit(Refined):
         if not self.statistics.plan.cell:
             return None
         return "free" if self.form is None or self.estimate.propensity is self.free.propensity else "product"
-
-    @property
-    def converged(self) -> bool:
-        """Whether the chosen estimate converged."""
-        return self.estimate.converged
 
     @cached_property
     def propensities(self) -> pl.DataFrame:
@@ -380,7 +374,6 @@ def _fit(
         arms=tested_arms,
         joint=joint,
         comparison=comparison,
-        clusters_compared=None if comparison is None or conditional is None else conditional.errors.n_clusters,
         causes=causes,
         prior=prior,
         attractiveness=attractiveness,

@@ -125,7 +125,6 @@ class ChosenPropensities:
     table: pl.DataFrame  # with the chosen `propensity`, its `examination` and `std_error`
     smooth: tuple[int, ...]  # positions that have the smooth curve's
     known: int  # number of cells with a propensity
-    largest_error: float = LARGEST_ERROR  # standard error of log propensity up to which the fitted one is taken
 
 
 def choose_propensities(table: pl.DataFrame, source: Source) -> ChosenPropensities:

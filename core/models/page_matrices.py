@@ -9,6 +9,7 @@ for all of them.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -400,10 +401,12 @@ class Signatures:
     of_unit: Integers  # shape (J + 1,), the signature of each unit, from 0; S of units without any row, as the last one
     n_units: int  # S, the number of signatures
     n_positions: int  # K, the largest position
+    certain: Certain | None = None  # marks rows that are left out
 
     def __iter__(self) -> Iterator[PageBatch]:
         """The batches, always in the same order."""
-        return (batch for group in self.rows for batch in group)
+        batches = chain.from_iterable(self.rows)
+        return batches if self.certain is None else uncertain_rows(batches, self.certain)
 
     @cached_property
     def multiplicity(self) -> Floats:
@@ -420,22 +423,8 @@ class Signatures:
 
     def uncertain(self, certain: Certain) -> "Signatures":
         """The signatures without the rows that say the same whatever the parameters."""
-        rows = [
-            tuple(uncertain_rows(group, certain)) if isinstance(group, tuple) else _Uncertain(group, certain)
-            for group in self.rows
-        ]
-        return replace(self, rows=tuple(rows))
-
-
-@dataclass(frozen=True)
-class _Uncertain:
-    """Rows that were put aside, without some."""
-
-    rows: Iterable[PageBatch]
-    certain: Certain
-
-    def __iter__(self) -> Iterator[PageBatch]:
-        return uncertain_rows(self.rows, self.certain)
+        rows = [tuple(uncertain_rows(group, certain)) if isinstance(group, tuple) else group for group in self.rows]
+        return replace(self, rows=rows, certain=certain)
 
 
 def find_signatures(

@@ -174,7 +174,7 @@ def estimate_section(fit: Fit, *, all_pairs: bool = True) -> dict[str, Any]:
             "converged": fit.comparison.converged,
             "largest_difference": fit.comparison.largest_difference,
             "biased_cells": len(fit.comparison.biased_cells),
-            "test": contrast_section(fit.comparison.test, fit.clusters_compared),
+            "test": contrast_section(fit.comparison.test, fit.comparison.n_clusters),
         }
     if fit.free.fitted is not None and fit.covariance is not None and fit.shared_clicks is not None:
         section["strata"] = float(fit.free.fitted.strata.signatures.multiplicity.sum())

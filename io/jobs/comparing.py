@@ -257,7 +257,7 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
 
 
 def _doubts(fit: Fit) -> _Doubts:
-    return fit.converged, fit.model_tests is not None and bool(fit.model_tests.rejected)
+    return fit.estimate.converged, fit.model_tests is not None and bool(fit.model_tests.rejected)
 
 
 def _fitted(statistics: SufficientStatistics, n_curves: int) -> tuple[pl.DataFrame, Fit]:

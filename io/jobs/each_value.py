@@ -142,7 +142,7 @@ def _fit_one(
     cells, identified = len(known), int(known.sum())
     thin = int(is_thin(fit.estimate.propensity, fit.estimate.intervals.std_error).sum())
     why = None
-    if not fit.converged:
+    if not fit.estimate.converged:
         why = "has not converged"
     elif own.exit_code != DONE:
         why = "in doubt, see its warnings"

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.choices import Grouping, Source
+from posbias.core.choices import LARGEST_ERROR, Grouping, Source
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, plural
 from posbias.core.fit.propensities import ChosenPropensities, ThetaEstimate, choose_propensities
@@ -132,14 +132,14 @@ def reasons_of_contexts(
 
 def weights_from(source: Source, chosen: ChosenPropensities) -> dict[str, Any]:
     """Which propensities weights are made from, for the manifest."""
-    return {"propensity": source, "largest_std_error": chosen.largest_error, "smooth_at": chosen.smooth}
+    return {"propensity": source, "largest_std_error": LARGEST_ERROR, "smooth_at": chosen.smooth}
 
 
 def reasons_of_curve(chosen: ChosenPropensities) -> list[Reason]:
     """Where weights are not made from the fitted propensities, and why; nothing where all are."""
     if not chosen.smooth:
         return []
-    figures = {"smooth": len(chosen.smooth), "positions": chosen.known, "largest_std_error": chosen.largest_error}
+    figures = {"smooth": len(chosen.smooth), "positions": chosen.known, "largest_std_error": LARGEST_ERROR}
     return [reason("weights-from-a-curve", figures)]
 
 

@@ -171,8 +171,8 @@ def two_way(statistics: SufficientStatistics, fit: ConditionalFit) -> tuple[Clus
 def test_two_ways_that_are_one_are_that_one() -> None:
     statistics = statistics_of(simulated(WORLD).log.with_columns(user="query"), BY_USER)
     fit = conditional(statistics)
-    by_query, *others = two_way(statistics, fit)
-    found = errors_from_sums(fit.log_theta, fit.free_cells, (by_query, *others))
+    sums = by_query, *_ = two_way(statistics, fit)
+    found = errors_from_sums(fit.log_theta, fit.free_cells, sums)
 
     np.testing.assert_allclose(found.covariance, by_query.covariance, rtol=1e-7)
     np.testing.assert_allclose(found.degrees[fit.free_cells], by_query.degrees)
