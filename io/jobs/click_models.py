@@ -7,7 +7,7 @@ Trust bias as it is given: a table of alpha and beta by position.
 Source: Agarwal et al. 2019 (WWW); Vardasbi, Oosterhuis & de Rijke 2020 (CIKM).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -70,12 +70,12 @@ from posbias.io.log.sources import find_sources
 from posbias.io.places.locations import Location
 from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
-from posbias.io.results.conclusions import Reason, reason
+from posbias.io.results.conclusions import reason
 from posbias.io.results.manifest import StoredResult, open_stored
 from posbias.io.results.tables import ATTRACTIVENESS, read_table, write_attractiveness_csv, write_small_table
 from posbias.io.stores.metadata import Counted
 from posbias.io.training.feature_parts import FeaturesRequest, route_rows
-from posbias.io.training.laid_out import PairsOfParts, check_unidentified
+from posbias.io.training.laid_out import check_unidentified
 
 CLICK_MODEL = "click_model"
 """The section of the manifest."""
@@ -176,55 +176,41 @@ class PageFit:
         if self.trust is not None:
             shown = {int(k) for batch in pages for k in np.unique(batch.position[batch.shown])}
             check_positions(self.em.fixed, sorted(shown), self.trust)
-        fit = fit_model(model, units, pages, self.em, progress)
-        write_click_model(fit, engine, result.folder, progress, csv=self.csv)
-        groups, fitted = fit.n_groups if fit.std_errors else None, fit.fitted
-        result.content[CLICK_MODEL] = ClickModelSection(model.name, fitted.passes, fitted.converged, groups, self.trust)
-        result.headline = f"{model.name} is fitted to {plural(fit.units.number, 'documents')}"
+        with progress.stage(f"fitting {model.name}") as stage:
+            fitted = fit(model, pages, self.em, stage.advance)
+        with progress.stage("standard errors") as stage:
+            groups = groups_of_queries(units)
+            errors = standard_errors(model, pages, groups, fitted, self.em, stage.advance)
+        parameters = parameter_table(model.parameters, fitted, errors)
+        write_small_table(parameters, result.folder, PARAMETERS, csv=self.csv)
+        priors, n_groups = fitted.priors, int(groups.max()) + 1 if errors else None
+        if priors:
+            _write_documents(fitted, units, pages, engine, result, csv=self.csv)
+        result.content[CLICK_MODEL] = ClickModelSection(
+            model.name, fitted.passes, fitted.converged, n_groups, self.trust
+        )
+        result.headline = f"{model.name} is fitted to {plural(units.number, 'documents')}"
         judge = f"posbias evaluate LOGS --models {','.join(dict.fromkeys((model.name, 'pbm', 'ubm')))} -o judged"
         result.next = result.next_if_refused = judge
-        result.printed += _tables(fit)
-        result.reasons += _reasons(fit)
-        means = {name: prior.mean for name, prior in fitted.priors.items()}
+        result.printed += [f"{model.name}: {model.about}", *_table_of_shared(parameters)]
+        if not fitted.converged:
+            result.reasons.append(reason("not-converged.of-pages", {"passes": fitted.passes}))
+        details = "; ".join(
+            f"prior of {name}: mean {prior.mean:.3f}, worth {prior.strength:.3g} impressions"
+            for name, prior in priors.items()
+        )
+        case = "" if isinstance(model, ExaminationModel) else ".trust" if model.name == "tpbm" else ".click-rate"
+        result.reasons.append(reason(f"no-propensity-by-position{case}", {}, details, model=model.name))
+        means = {name: prior.mean for name, prior in priors.items()}
         documents = result.folder / f"{ATTRACTIVENESS}.parquet" if means else None
-        as_read = ClickModelFit(model, plan, _shared(fit.parameters, model), means, documents)
-        return data, partial(weigh_by_row, as_read)
+        return data, partial(weigh_by_row, ClickModelFit(model, plan, _shared(parameters, model), means, documents))
 
 
-@dataclass(frozen=True)
-class FittedToLog:
-    """A fitted click model, and what it was fitted to.
-
-    Attributes:
-        model: it.
-        fitted: with its parameters.
-        std_errors: of those that all units share, by name; empty where they are not known.
-        units: what has parameters of its own.
-        impressions: of each unit, shape (J,), sums of weights where rows carry some.
-        clicks: on them.
-        n_groups: of queries, by which standard errors were estimated.
-    """
-
-    model: ClickModel
-    fitted: ModelEstimate
-    std_errors: dict[str, Floats]
-    units: Units
-    impressions: Floats
-    clicks: Floats
-    n_groups: int
-
-    @property
-    def parameters(self) -> pl.DataFrame:
-        """Shared parameters, and priors; see `parameter_table`."""
-        return parameter_table(self.model.parameters, self.fitted, self.std_errors)
-
-
-def _tables(fit: FittedToLog) -> list[Printed]:
+def _table_of_shared(parameters: pl.DataFrame) -> list[Printed]:
     """The parameters that all documents share."""
-    shared = fit.parameters.filter(pl.col(VALUE).is_not_null())
-    about: list[Printed] = [f"{fit.model.name}: {fit.model.about}"]
+    shared = parameters.filter(pl.col(VALUE).is_not_null())
     if not shared.height:
-        return about
+        return []
     rows = shared.head(MOST_ROWS).to_dicts()
     columns = [Column("parameter", tuple(row["parameter"] for row in rows), label=True, text=True)]
     if shared[POSITION].is_not_null().any():
@@ -235,46 +221,7 @@ def _tables(fit: FittedToLog) -> list[Printed]:
     left = shared.height - MOST_ROWS
     more = f"and {plural(left, 'more')} in parameters.parquet" if left > 0 else ""
     whom = [population()] if shared[STD_ERROR].is_not_null().any() else []
-    return [*about, PrintedTable(tuple(columns), more), *whom]
-
-
-def _reasons(fit: FittedToLog) -> list[Reason]:
-    """Whether the fit is finished, and what it can be used for."""
-    reasons, passes = list[Reason](), fit.fitted.passes
-    if not fit.fitted.converged:
-        reasons.append(reason("not-converged.of-pages", {"passes": passes}))
-    priors = "; ".join(
-        f"prior of {name}: mean {prior.mean:.3f}, worth {prior.strength:.3g} impressions"
-        for name, prior in fit.fitted.priors.items()
-    )
-    case = ".trust" if fit.model.name == "tpbm" else ".click-rate"
-    case = "" if isinstance(fit.model, ExaminationModel) else case
-    return [*reasons, reason(f"no-propensity-by-position{case}", {}, priors, model=fit.model.name)]
-
-
-def fit_model(
-    model: ClickModel, units: Units, pages: TrainingPages, options: EMOptions, progress: Progress
-) -> FittedToLog:
-    """Fit a click model, and find the errors of what all units share by the jackknife.
-
-    Args:
-        model: it.
-        units: what has parameters of its own.
-        pages: to learn from.
-        options: how.
-        progress: where stages are reported.
-    """
-    with progress.stage(f"fitting {model.name}") as stage:
-        fitted = fit(model, pages, options, stage.advance)
-    with progress.stage("standard errors") as stage:
-        groups = groups_of_queries(units)
-        errors = standard_errors(model, pages, groups, fitted, options, stage.advance)
-    shown, clicked = np.zeros(units.number), np.zeros(units.number)
-    for batch in pages:
-        unit, weight = batch.unit.ravel(), batch.row_weight
-        shown += np.bincount(unit, weight.ravel(), minlength=units.number)
-        clicked += np.bincount(unit, (weight * batch.click).ravel(), minlength=units.number)
-    return FittedToLog(model, fitted, errors, units, shown, clicked, int(groups.max()) + 1)
+    return [PrintedTable(tuple(columns), more), *whom]
 
 
 def groups_of_queries(units: Units) -> Integers:
@@ -296,40 +243,31 @@ def groups_of_queries(units: Units) -> Integers:
     return np.append(group, 0)
 
 
-def write_click_model(fit: FittedToLog, engine: Engine, folder: Path, progress: Progress, *, csv: bool) -> None:
-    """Write `parameters.parquet` and, where documents have parameters, `attractiveness.parquet`; with `csv` as CSV too.
-
-    Args:
-        fit: the fitted model.
-        engine: where the parts of its units are.
-        folder: of the result.
-        progress: where stages are reported.
-        csv: whether people want to read it.
-    """
-    write_small_table(fit.parameters, folder, PARAMETERS, csv=csv)
-    names = [parameter.name for parameter in fit.model.parameters if parameter.shape == "unit"]
-    if not names:
-        return
-    columns = {IMPRESSIONS: fit.impressions, CLICKS: fit.clicks}
-    columns |= {name: fit.fitted.parameters[name][:-1] for name in names}
-    whole = bool((fit.impressions == np.floor(fit.impressions)).all())
-    spans = zip(fit.units.parts, fit.units.first, [*fit.units.first[1:], fit.units.number], strict=True)
+def _write_documents(
+    fitted: ModelEstimate, units: Units, pages: TrainingPages, engine: Engine, result: Result, *, csv: bool
+) -> None:
+    """Write `attractiveness.parquet`: the impressions and clicks of each document, and its parameters."""
+    columns = {name: np.zeros(units.number) for name in (IMPRESSIONS, CLICKS)}
+    for batch in pages:
+        unit, weight = batch.unit.ravel(), batch.row_weight
+        for name, counts in ((IMPRESSIONS, weight), (CLICKS, weight * batch.click)):
+            columns[name] += np.bincount(unit, counts.ravel(), minlength=units.number)
+    counts_as = pl.Int64 if (columns[IMPRESSIONS] == np.floor(columns[IMPRESSIONS])).all() else pl.Float64
+    columns |= {name: fitted.parameters[name][:-1] for name in fitted.priors}
+    spans = zip(units.parts, units.first, [*units.first[1:], units.number], strict=True)
     items = ((kept, {name: of[start:end] for name, of in columns.items()}) for kept, start, end in spans)
-    with progress.stage("writing", len(fit.units.parts)) as stage:
-        work = partial(_rows, whole=whole)
-        for _ in engine.write_table(items, work, folder / f"{ATTRACTIVENESS}.parquet"):
+    with result.progress.stage("writing", len(units.parts)) as stage:
+        work = partial(_rows, counts_as=counts_as)
+        for _ in engine.write_table(items, work, result.folder / f"{ATTRACTIVENESS}.parquet"):
             stage.advance()
     if csv:
-        write_attractiveness_csv(folder)
+        write_attractiveness_csv(result.folder)
 
 
-def _rows(item: tuple[KeptFrame, dict[str, Floats]], *, whole: bool) -> pl.DataFrame:
+def _rows(item: tuple[KeptFrame, dict[str, Floats]], counts_as: type[pl.DataType]) -> pl.DataFrame:
     units, columns = item
-    counts = pl.Int64 if whole else pl.Float64
-    return units.load().with_columns(
-        pl.Series(name, values).cast(counts if name in {IMPRESSIONS, CLICKS} else pl.Float64)
-        for name, values in columns.items()
-    )
+    types = dict.fromkeys(columns, pl.Float64) | {IMPRESSIONS: counts_as, CLICKS: counts_as}
+    return units.load().with_columns(pl.Series(name, values).cast(types[name]) for name, values in columns.items())
 
 
 class ClickModelSection(msgspec.Struct, frozen=True):
@@ -466,7 +404,7 @@ def read_trust(file: str) -> dict[str, Floats]:
             f"--trust {file}: it must have the columns {POSITION}, {' and '.join(_AFFINE)}; or {POSITION}, "
             f"{', '.join(_PARTS[:2])} and {_PARTS[2]}. The columns are: {', '.join(table.columns)}."
         )
-    position, values = _numbers(table, names, file)
+    position, *values = _numbers(table, (POSITION, *names), file)
     alpha, beta = values if names == _AFFINE else (values[0] * (values[1] - values[2]), values[0] * values[2])
     wrong = (alpha <= 0) | (beta < 0) | (alpha + beta > 1)
     for shares in values if names == _PARTS else []:
@@ -484,18 +422,19 @@ def read_trust(file: str) -> dict[str, Floats]:
     return by_position
 
 
-def _numbers(table: pl.DataFrame, names: Sequence[str], file: str) -> tuple[Floats, list[Floats]]:
-    """Position and the other columns, as numbers."""
-    columns: list[Floats] = []
-    for name in (POSITION, *names):
-        values = table[name].cast(pl.Float64, strict=False)
-        broken = values.is_null() | ~values.is_finite().fill_null(value=False)
-        if broken.any():
-            row = int(broken.arg_true()[0])
-            value = table[name][row]
-            raise SchemaError(f"--trust {file}: row {row + 1}: {name} is {value!r}; it must be a number.")
-        columns.append(values.to_numpy())
-    position = columns[0]
+def _numbers(table: pl.DataFrame, names: Sequence[str], file: str) -> list[Floats]:
+    """Columns as numbers, the position first.
+
+    Raises:
+        SchemaError: there is no row, a value is no number, or a position is none or stands twice.
+    """
+    numbers = table.select(pl.col(names).cast(pl.Float64, strict=False))
+    for name, values in zip(names, numbers, strict=True):
+        broken = (values.is_null() | ~values.is_finite().fill_null(value=False)).arg_true()
+        if len(broken):
+            value = table[name][broken[0]]
+            raise SchemaError(f"--trust {file}: row {broken[0] + 1}: {name} is {value!r}; it must be a number.")
+    position, *others = (values.to_numpy() for values in numbers)
     if not len(position):
         raise SchemaError(f"--trust {file}: holds no row.")
     wrong = np.flatnonzero((position < 1) | (position != np.floor(position)) | (position > _DEEPEST))
@@ -504,7 +443,7 @@ def _numbers(table: pl.DataFrame, names: Sequence[str], file: str) -> tuple[Floa
         raise SchemaError(f"{where}: position {position[wrong[0]]:g} must be a whole number from 1 to {_DEEPEST:,}.")
     if len(np.unique(position)) < len(position):
         raise SchemaError(f"--trust {file}: a position stands twice. Write one row for each.")
-    return position, columns[1:]
+    return [position, *others]
 
 
 def check_positions(trust: Mapping[str, Floats], shown: Sequence[int], file: str) -> None:
@@ -571,10 +510,10 @@ def weigh_by_row(fit: ClickModelFit, data: Data, request: WeightRequest, engine:
     weights, parts = row_weights(pl.concat(sums for _, sums in weighed), options), [frame for frame, _ in weighed]
     check_unidentified(weights.summary, stop=request.stop)
 
-    def documents_of(layout: LayoutOfCounts) -> tuple[PairsOfParts, Floats, RowsOfPairs, int]:
+    def documents_of(layout: LayoutOfCounts) -> tuple[list[PairsOfPart], Floats, RowsOfPairs, int]:
         whole = not data.log.roles.weight
         pairs, documents = weigh_documents(parts, options, weights.factor, engine, progress, whole=whole)
-        return pairs, *layout.by_document(documents), pairs.number
+        return pairs, *layout.by_document(documents), len(documents.impressions)
 
     weigh = partial(weighed_rows, options=options, factor=weights.factor)
     section = {"examination": "row", "model": fit.model.name}
@@ -637,24 +576,6 @@ def _weigh(
     return keep(rows, folder, f"weighed-{number:05d}"), sums_by_position(rows, options)
 
 
-@dataclass(frozen=True)
-class WeighedPairs:
-    """The documents of a weighed log, part by part, each a signature of its own."""
-
-    pairs: tuple[KeptFrame, ...]  # `query`, `doc`, SIGNATURE (from 0 in each part) of each part
-    first: tuple[int, ...]  # the number of the first document of each part
-    number: int  # how many documents there are
-
-    @property
-    def parts(self) -> Iterator[PairsOfPart]:
-        """The documents, with their numbers over all parts."""
-        spans = zip(self.pairs, self.first, [*self.first[1:], self.number], strict=True)
-        return (
-            PairsOfPart(number, kept, np.arange(start, end, dtype=np.int64))
-            for number, (kept, start, end) in enumerate(spans)
-        )
-
-
 def weigh_documents(
     weighed: Sequence[KeptFrame],
     options: WeightOptions,
@@ -663,8 +584,10 @@ def weigh_documents(
     progress: Progress,
     *,
     whole: bool,
-) -> tuple[WeighedPairs, WeighedDocuments]:
+) -> tuple[list[PairsOfPart], WeighedDocuments]:
     """Add up the weighed impressions of each document: the documents, and what layouts make rows of.
+
+    Each document is a signature of its own, numbered over all parts.
 
     Args:
         weighed: impressions in page order, with `propensity` (null where there is none), BASELINE and RELEVANCE.
@@ -682,11 +605,14 @@ def weigh_documents(
             parts.append(part)
             stage.advance()
     sums = pl.concat(of_part for _, of_part in parts)
-    first = np.cumsum([0, *(of_part.height for _, of_part in parts)])[:-1].tolist()
+    ends = np.cumsum([0, *(of_part.height for _, of_part in parts)])
     columns = (IMPRESSIONS, CLICKS, BEYOND, ATTRACTED, EXPECTED, RELEVANCE)
     values = [sums[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in columns]
-    documents = WeighedDocuments(*values, options=options, whole=whole)
-    return WeighedPairs(tuple(pairs for pairs, _ in parts), tuple(first), sums.height), documents
+    pairs = [
+        PairsOfPart(number, kept, np.arange(*ends[number : number + 2], dtype=np.int64))
+        for number, (kept, _) in enumerate(parts)
+    ]
+    return pairs, WeighedDocuments(*values, options=options, whole=whole)
 
 
 def _add_up(

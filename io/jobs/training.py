@@ -15,7 +15,7 @@ from posbias.core.errors import StatisticsError, plural
 from posbias.core.fit.propensities import ChosenPropensities, ThetaEstimate, choose_propensities
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs, weighted_pages
 from posbias.core.training.weights import CELL_NUMBER, ClickWeights, RowWeights, WeightOptions
-from posbias.io.counting.count import CountedLog
+from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.fits.verdicts import context_reasons, tail_in_words, weight_reasons
 from posbias.io.jobs import tables
@@ -26,7 +26,6 @@ from posbias.io.training.feature_parts import FeaturesRequest, bring_features
 from posbias.io.training.format import TrainingFormat, write_as_laid_out, write_training_sets
 from posbias.io.training.laid_out import (
     PageLayout,
-    PairsOfParts,
     RowBuffer,
     TrainingSet,
     by_signature,
@@ -64,7 +63,7 @@ class Weighed:
     weights: ClickWeights | RowWeights
     pages: Parts | None  # None of statistics
     weigh: Callable[[pl.DataFrame], pl.DataFrame]  # whole pages; see `weighted_pages`
-    documents: Callable[[LayoutOfCounts], tuple[PairsOfParts, Floats, RowsOfPairs, int]]
+    documents: Callable[[LayoutOfCounts], tuple[list[PairsOfPart], Floats, RowsOfPairs, int]]
     """The documents, what makes rows of them (see `lay_out_pairs`), and how many there are."""
 
     section: dict[str, Any]  # what the manifest says of what weights are made from
@@ -95,12 +94,12 @@ def weigh_by_cell(
         weights = replace(weights, number=number)
     check_unidentified(weights.summary, stop=request.stop)
 
-    def documents(layout: LayoutOfCounts) -> tuple[PairsOfParts, Floats, RowsOfPairs, int]:
+    def documents(layout: LayoutOfCounts) -> tuple[list[PairsOfPart], Floats, RowsOfPairs, int]:
         if counted is None:
             raise TypeError("documents are counted")
         weighed_by = replace(theta, propensities=chosen.table)
         terms, rows_of = by_signature(counted, layout, weights, request.options, weighed_by)
-        return counted, terms, rows_of, count_documents(counted, engine) if layout.one_row_each else 0
+        return [*counted.parts], terms, rows_of, count_documents(counted, engine) if layout.one_row_each else 0
 
     weigh = partial(weighted_pages, plan=plan, weights=weights, features=request.features)
     pages, section = None if read is None else read.buckets, weights_from(request.source, chosen)

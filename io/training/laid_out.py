@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import polars as pl
@@ -127,20 +127,6 @@ LaidOutSplits = dict[Split, list[LaidOut]]
 Kept = TypeVar("Kept")
 
 
-class PairsOfParts(Protocol):
-    """The documents of a log, part by part: a log that was counted, for one."""
-
-    @property
-    def pairs(self) -> tuple[KeptFrame, ...]:
-        """The pairs of each part."""
-        ...
-
-    @property
-    def parts(self) -> Iterator[PairsOfPart]:
-        """The parts, with their signatures."""
-        ...
-
-
 @dataclass(frozen=True)
 class RowBuffer:
     """Where laid-out rows are kept, and how they are split."""
@@ -176,7 +162,7 @@ def keep_rows(
 
 
 def lay_out_pairs(
-    pairs: PairsOfParts,
+    pairs: Sequence[PairsOfPart],
     by_signature: Floats,
     rows_of: RowsOfPairs,
     engine: Engine,
@@ -193,9 +179,9 @@ def lay_out_pairs(
         buffer: how and where the rows are kept.
         progress: where stages are reported.
     """
-    items = ((part, by_signature.take(part.signature, axis=0)) for part in pairs.parts)
+    items = ((part, by_signature.take(part.signature, axis=0)) for part in pairs)
     work = partial(_lay_out_pairs, rows_of=rows_of, buffer=buffer)
-    with progress.stage("weighting", len(pairs.pairs)) as stage:
+    with progress.stage("weighting", len(pairs)) as stage:
         yield from _advancing(engine.each(items, work), stage)
 
 
