@@ -1,9 +1,8 @@
 """Click models fitted to some sessions of a log, and judged by others: `evaluate --models`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -32,7 +31,7 @@ from posbias.core.models.judging import (
 )
 from posbias.core.models.page_matrices import UNIT, as_batch
 from posbias.core.models.position_based import TrustBiasModel
-from posbias.core.schema import DOC, PAIR, POSITION, QUERY
+from posbias.core.schema import DOC, PAIR, QUERY
 from posbias.io.counting.count import read_log
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.jobs.fit import Job, read_pages, reasons_of_clicks
@@ -48,7 +47,6 @@ from posbias.io.jobs.page_batches import (
     numbered_pages,
 )
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first
-from posbias.io.log.click_log import Log
 from posbias.io.log.lists import of_one_type
 from posbias.io.options import EvaluationOptions, ModelsOptions
 from posbias.io.progress import Progress
@@ -63,6 +61,10 @@ _BY_PAIR = "position and previous click"
 _SURE = 0.05
 _MOSTLY = 0.5
 ALL = "all"
+
+
+_ByKind = dict[tuple[str, ...], LogPages]
+"""Pages by the columns of their units, PAIR among them."""
 
 
 def models_named(given: ModelsOptions) -> tuple[ClickModel, ...]:
@@ -134,14 +136,29 @@ def judge_models(
                     f"--test: the ids of the {name} are {own} there, and {known} in the log: none would meet its own. "
                     "Write both with the same type."
                 )
-    judged = _judge(read, other, models, by, engine, result.progress)
-    of_judgments = _of_judgments(judged, models, rankings, by.seed, read.log)
-    table = tables.model_table(models, judged.fitted, judged.measures, of_judgments)
+    pairs, learnt, held_out = _pages_of(read, other, models, by, engine, result.progress)
+    of_pairs, held_out_pairs = learnt[PAIR], held_out[PAIR]
+    # copies of the pages: what these know of themselves is needed for the next model only
+    copies, fitted = {kind: replace(pages) for kind, pages in learnt.items()}, list[ModelEstimate]()
+    for model in models:
+        with result.progress.stage(f"fitting {model.name}") as stage:
+            fitted.append(fit(model, copies[model.unit_columns], EMOptions(), stage.advance))
+    del copies
+    tests = [held_out[model.unit_columns] for model in models]
+    with result.progress.stage("judging", sum(map(len, held_out_pairs.parts))) as stage:
+        judged = [(model, one.parameters) for model, one in zip(models, fitted, strict=True)]
+        sums, shared = _add_up(judged, tests, by.samples, by.seed, stage.advance)
+    measures = [ModelMeasures(one, shared) for one in sums]
+    of_judgments = dict[str, dict[str, float | None]]()
+    if rankings.judgments is not None:
+        judgments = read_judgments(rankings.judgments, read.log.roles, read.log.schema)
+        of_judgments = _by_judgments(judged, of_pairs, pairs, judgments, rankings.cutoff, by.seed)
+    table = tables.model_table(models, fitted, measures, of_judgments)
     written = {
         "models": table,
-        "perplexity_by_position": tables.position_table(models, judged.measures, judged.shared),
-        "calibration": tables.calibration_table(models, judged.measures),
-        "parameters": tables.parameters_table(models, judged.fitted),
+        "perplexity_by_position": tables.position_table(models, measures, shared),
+        "calibration": tables.calibration_table(models, measures),
+        "parameters": tables.parameters_table(models, fitted),
     }
     for name, frame in written.items():
         write_small_table(frame, result.folder, name, csv=rankings.csv)
@@ -150,45 +167,36 @@ def judge_models(
         for row in table.iter_rows(named=True)
     ]
     shown = never_learnt = 0.0
-    for batch in judged.held_out:  # a unit that the pages learnt from do not show has no number
+    for batch in held_out_pairs:  # a unit that the pages learnt from do not show has no number
         shown += float(batch.row_weight.sum())
-        never_learnt += float(batch.row_weight[batch.unit == judged.held_out.n_units].sum())
-    unseen = never_learnt / shown
-    learnt, held_out = (
-        {"sessions": pages.n_sessions, "impressions": pages.n_impressions} for pages in (judged.learnt, judged.held_out)
+        never_learnt += float(batch.row_weight[batch.unit == held_out_pairs.n_units].sum())
+    unseen, clicks = never_learnt / shown, float(measures[0].predicted[1].sum())
+    of_learnt_pages, of_others = (
+        {"sessions": pages.n_sessions, "impressions": pages.n_impressions} for pages in (of_pairs, held_out_pairs)
     )
-    result.content["pages"] = {"learnt": learnt, "held_out": {**held_out, "unseen_pairs": unseen}}
-    result.printed += _model_tables(table, judged.held_out.n_sessions)
+    result.content["pages"] = {"learnt": of_learnt_pages, "held_out": {**of_others, "unseen_pairs": unseen}}
+    result.printed += _model_tables(table, held_out_pairs.n_sessions)
     result.headline = _headline(table)
-    result.reasons += [*_about(table), *_against(table, judged, unseen)]
+    result.reasons += _about(table)
+    result.reasons += _against(table, of_pairs.n_positions, held_out_pairs.n_positions, unseen, clicks)
     best = table["model"][0]
     result.next = f"posbias fit LOGS --model {best} -o fit" if best in model_names() else None
 
 
-class _Judged(NamedTuple):
-    fitted: tuple[ModelEstimate, ...]
-    measures: tuple[ModelMeasures, ...]
-    shared: SharedSums  # the same for all models
-    learnt: LogPages
-    held_out: LogPages
-    units: Units  # the pairs
-
-
-def _judge(
+def _pages_of(
     read: ReadLog,
     other: ReadLog | None,
     models: Sequence[ClickModel],
     by: ModelsOptions,
     engine: Engine,
     progress: Progress,
-) -> _Judged:
-    """Fit models to pages, and judge them by others, of another log or held out.
+) -> tuple[Units, _ByKind, _ByKind]:
+    """The pairs, and the pages to fit models to and those to judge them by, of another log or held out.
 
     Raises:
-        SchemaError: one of the sides is empty.
+        SchemaError: one of the sides is empty, or its positions are too many.
     """
-    parts = read.buckets
-    folder = None
+    parts, folder = read.buckets, None
     if not (parts.in_memory and (other is None or other.buckets.in_memory)):
         folder = engine.scratch / "pages"
         folder.mkdir(mode=0o700)
@@ -201,41 +209,21 @@ def _judge(
         of_learnt, of_held_out = partial(by_share, held_out=False), partial(by_share, held_out=True)
     kinds = tuple(dict.fromkeys([PAIR, *(model.unit_columns for model in models)]))
     with progress.stage("reading pages", len(kinds) + 1) as stage:
-        units: list[Units] = []
-        learnt: list[LogPages] = []
+        units, learnt = list[Units](), list[LogPages]()
         for kind in kinds:
             units.append(number_units(parts, kind, of_learnt, folder))
             learnt += numbered_pages(parts, units[-1:], of_learnt, folder, f"learnt-{len(kind)}")
             stage.advance()
         judged_in = parts if other is None else other.buckets
         how = {"same_parts": other is None, "by_first_unit": False}
-        judged_by = numbered_pages(judged_in, units, of_held_out, folder, "held-out", **how)
+        held_out = numbered_pages(judged_in, units, of_held_out, folder, "held-out", **how)
         stage.advance()
-    of_pairs, held_out_pairs = learnt[0], judged_by[0]  # PAIR is the first kind
-    if not of_pairs.n_sessions:
+    if not learnt[0].n_sessions:
         raise SchemaError("no session is left to fit models to. Hold out less: --test-share.")
-    if not held_out_pairs.n_sessions:
+    if not held_out[0].n_sessions:
         raise SchemaError("no session is held out to judge models by. Hold out more: --test-share.")
-    _check_positions(models, max(of_pairs.n_positions, held_out_pairs.n_positions))
-    fitted = _fit(dict(zip(kinds, learnt, strict=True)), models, progress)
-    tests = [judged_by[kinds.index(model.unit_columns)] for model in models]
-    with progress.stage("judging", sum(map(len, tests[0].parts))) as stage:
-        judged = [(model, one.parameters) for model, one in zip(models, fitted, strict=True)]
-        sums, shared = _add_up(judged, tests, by.samples, by.seed, stage.advance)
-    measures = tuple(ModelMeasures(one, shared) for one in sums)
-    return _Judged(tuple(fitted), measures, shared, of_pairs, held_out_pairs, units[0])
-
-
-def _fit(
-    learnt: Mapping[tuple[str, ...], LogPages], models: Sequence[ClickModel], progress: Progress
-) -> list[ModelEstimate]:
-    """The models, fitted to copies of the pages: what these know of themselves is needed for the next model only."""
-    copies = {kind: replace(pages) for kind, pages in learnt.items()}
-    fitted: list[ModelEstimate] = []
-    for model in models:
-        with progress.stage(f"fitting {model.name}") as stage:
-            fitted.append(fit(model, copies[model.unit_columns], EMOptions(), stage.advance))
-    return fitted
+    _check_positions(models, max(learnt[0].n_positions, held_out[0].n_positions))
+    return units[0], dict(zip(kinds, learnt, strict=True)), dict(zip(kinds, held_out, strict=True))
 
 
 def _check_positions(models: Sequence[ClickModel], n_positions: int) -> None:
@@ -273,53 +261,38 @@ def _add_up(
     return sums, shared
 
 
-def _relevance(judged: _Judged, models: Sequence[ClickModel]) -> pl.DataFrame:
-    """The relevance of documents by each model.
+def _by_judgments(
+    judged: Sequence[JudgedModel], learnt: LogPages, units: Units, judgments: pl.DataFrame, cutoff: int, seed: int
+) -> dict[str, dict[str, float | None]]:
+    """NDCG, AUC and dependence on the ranker of each model that tells documents apart.
 
-    Returns:
-        `query`, `doc`, `position` (the mean at which the pages learnt from show it) and, named as the model, the
-        relevance of each model that tells documents apart.
+    Args:
+        judged: the models, fitted.
+        learnt: the pages that they were fitted to, by the units; their mean position stands for the ranker.
+        units: the pairs.
+        judgments: as from `read_judgments`.
+        cutoff: of NDCG.
+        seed: of the test of dependence.
     """
-    shown, places = np.zeros(judged.units.number), np.zeros(judged.units.number)
-    for batch in judged.learnt:
+    shown, places = np.zeros(units.number), np.zeros(units.number)
+    for batch in learnt:
         weight = batch.row_weight.ravel()
         shown += np.bincount(batch.unit.ravel(), weight, minlength=len(shown))
         places += np.bincount(batch.unit.ravel(), weight * batch.position.ravel(), minlength=len(shown))
-    columns = {POSITION: places / np.maximum(shown, 1e-300)}
-    for model, fitted in zip(models, judged.fitted, strict=True):
-        values = model.relevance(fitted.parameters)
-        if values is not None:
-            columns[model.name] = values[:-1]
-    return (
-        judged.units.scan()
-        .sort(UNIT)
-        .select(QUERY, DOC)
-        .collect()
-        .with_columns(**{name: pl.Series(values) for name, values in columns.items()})
-    )
-
-
-def _of_judgments(
-    judged: _Judged, models: Sequence[ClickModel], rankings: EvaluationOptions, seed: int, log: Log
-) -> dict[str, dict[str, float | None]]:
-    """NDCG, AUC and dependence on the ranker of each model that tells documents apart; nothing without judgments."""
-    if rankings.judgments is None:
-        return {}
-    judgments = read_judgments(rankings.judgments, log.roles, log.schema)
-    values = _relevance(judged, models)
-    measures: dict[str, dict[str, float | None]] = {}
-    for model in models:
-        if model.name not in values.columns:
+    pairs = units.scan().sort(UNIT).select(QUERY, DOC).collect()
+    pairs = pairs.with_columns(pl.Series(PLACE, places / np.maximum(shown, 1e-300)))
+    measures = dict[str, dict[str, float | None]]()
+    for model, parameters in judged:
+        relevance = model.relevance(parameters)
+        if relevance is None:
             continue
-        own = values.select(QUERY, DOC, pl.col(model.name).alias(VALUE), pl.col(POSITION).alias(PLACE))
+        own = pairs.with_columns(pl.Series(VALUE, relevance[:-1]))
         lists = ranked(own.select(pl.lit(1).alias(RANKING), QUERY, DOC, pl.col(VALUE).alias(SCORE)))
-        by_query = ndcg_by_query(lists, judgments, 2, rankings.cutoff)
+        mean = ndcg_by_query(lists, judgments, 2, cutoff)["1"].mean()
         joined = own.join(judgments, on=[QUERY, DOC], nulls_equal=True).rename({"relevance": GRADE})
         dependence = dependence_on_ranker(joined, seed)
-        mean = by_query["1"].mean()
-        measures[model.name] = tables.of_relevance(
-            float(mean) if isinstance(mean, float) else None, auc(joined) if joined.height else None, dependence
-        )
+        ndcg, area = mean if isinstance(mean, float) else None, auc(joined) if joined.height else None
+        measures[model.name] = tables.of_relevance(ndcg, area, dependence)
     return measures
 
 
@@ -381,20 +354,24 @@ def _about(models: pl.DataFrame) -> list[Reason]:
     return reasons
 
 
-def _against(models: pl.DataFrame, judged: _Judged, unseen: float) -> list[Reason]:
-    """What speaks against the values; `unseen` is the share of impressions that are."""
-    reasons, deepest, held_out = list[Reason](), judged.learnt.n_positions, judged.held_out.n_positions
+def _against(models: pl.DataFrame, deepest: int, held_out: int, unseen: float, clicks: float) -> Iterator[Reason]:
+    """What speaks against the values.
+
+    Args:
+        models: the table.
+        deepest: the last position of the pages learnt from.
+        held_out: that of the others.
+        unseen: share of the impressions held out whose documents were not learnt from.
+        clicks: those held out.
+    """
     if unseen > _MOSTLY:
-        reasons.append(reason("documents-not-seen", {"share": unseen}))
+        yield reason("documents-not-seen", {"share": unseen})
     if held_out > deepest:
-        reasons.append(reason("positions-not-seen", {"position": deepest}, held_out=held_out))
-    clicks = float(judged.measures[0].predicted[1].sum())
+        yield reason("positions-not-seen", {"position": deepest}, held_out=held_out)
     if not clicks:
-        reasons.append(reason("no-clicks-held-out"))
+        yield reason("no-clicks-held-out")
     for row in models.iter_rows(named=True):
-        name = row["model"]
         if row["impossible_clicks"]:
-            reasons.append(reason("clicks-impossible", {"model": name, "share": row["impossible_clicks"] / clicks}))
+            yield reason("clicks-impossible", {"model": row["model"], "share": row["impossible_clicks"] / clicks})
         if not row["converged"]:
-            reasons.append(reason("not-converged.judged", {"model": name, "passes": row["passes"]}))
-    return reasons
+            yield reason("not-converged.judged", {"model": row["model"], "passes": row["passes"]})
