@@ -9,7 +9,6 @@ import os
 import shutil
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,11 +30,12 @@ from posbias.io.fits.verdicts import label_in_words, unweighted_clicks
 from posbias.io.jobs.fit import Job, name_propensities, read_pages
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
 from posbias.io.log.clicks import Rows
+from posbias.io.log.faults import Quantity, faults_in
 from posbias.io.log.sources import of_file
 from posbias.io.options import InterleavingOptions
 from posbias.io.places.temporary import temporary_files, whole_files
-from posbias.io.results.conclusions import CAUTION, STOP, Reason, is_refused, reason
-from posbias.io.results.manifest import StoredResult, open_stored
+from posbias.io.results.conclusions import Reason, is_refused, reason
+from posbias.io.results.manifest import open_stored
 from posbias.io.results.tables import sink_table, write_small_table
 
 VERDICT, DAYS, SUMS = "verdict", "days", "sums"
@@ -44,11 +44,7 @@ DAY = "day"
 _WORDS = {TRAFFIC: "on this traffic", QUERIES: "on queries like these", USERS: "for users like these"}
 _PLANNED_SQUARE = {False: 0.5, True: 2.0}  # V of a page, of plain and of weighted clicks, by which rho is chosen
 _PLANNED_SQUARE_OF_OUTCOMES = 0.05
-_UNFAIR = 4.5  # standard deviations of the number of pages that begin with A, of a fair coin: 1 in 150,000
-_REPEATED = 5.0
-_MUCH_REPEATED = 1.5  # times the variance of independent coins
-_FEW, _MANY = 0.01, 0.1  # shares of pages that are no draft
-_DOMINATES, _ENOUGH = 0.1, 100  # share of the credited clicks that one user has, or one page; of so many clicks
+_ENOUGH = 100  # credited clicks of a day, for two days to be compared
 _MOST_DAYS = 1000  # of the running difference, in the manifest
 _MOST_TIMES = 100  # times as many pages as there are, up to which it is foretold when there will be a verdict
 _MOST_TEAMS_NAMED = 5
@@ -112,17 +108,9 @@ class InterleavingManifest(msgspec.Struct, frozen=True):
     interleaving: InterleavingSection | UnsetType = UNSET
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """A result to which a log is added."""
-
-    folder: Path
-    section: InterleavingSection
-
-
 @contextmanager
-def earlier_result(place: Path | None) -> Generator[Earlier | None]:
-    """The result in a directory; None where none is named, or there is nothing yet.
+def earlier_result(place: Path | None) -> Generator[InterleavingSection | None]:
+    """How the result in a directory was counted; None where none is named, or there is nothing yet.
 
     Raises:
         LogFormatError: it is damaged.
@@ -132,22 +120,13 @@ def earlier_result(place: Path | None) -> Generator[Earlier | None]:
         yield None
         return
     with open_stored(place, (SUMS,)) as stored:
-        yield Earlier(stored.folder, section_of(stored))
-
-
-def section_of(stored: StoredResult) -> InterleavingSection:
-    """The section of a manifest that says how it was counted.
-
-    Raises:
-        StatisticsError: it is of another kind of result.
-    """
-    section = stored.typed(InterleavingManifest).interleaving
-    if section is UNSET:
-        raise StatisticsError(
-            f"{stored.folder}: was written by `posbias {stored.command}`. Name a directory that `posbias interleave` "
-            "wrote, or one that is not there."
-        )
-    return section
+        section = stored.typed(InterleavingManifest).interleaving
+        if section is UNSET:
+            raise StatisticsError(
+                f"{stored.folder}: was written by `posbias {stored.command}`. Name a directory that `posbias "
+                "interleave` wrote, or one that is not there."
+            )
+        yield section
 
 
 def interleave(
@@ -165,16 +144,16 @@ def interleave(
         if fitted is not None:
             name_propensities(fitted, result)
         read = read_pages(job, engine, result, keep_sessions="unchecked")
-        teams = _teams(read, team, given, None if earlier is None else earlier.section)
+        teams = _teams(read, team, given, earlier)
         section = structs.replace(section, teams=teams)
         days = () if read.days is None else tuple(day.isoformat() for day in read.days.in_order)
-        kept = () if earlier is None else _kept(earlier, days, read.sources, replaces=given.replace_day)
+        kept = () if earlier is None else _kept(earlier, given, days, read.sources)
         number = 1 + max((counting.number for counting in kept), default=0)
         rule = CreditRule(teams, section.team, section.ranks, section.user, section.outcome, section.credit, theta)
         folder = result.folder / SUMS
         folder.mkdir()
         for counting in kept:
-            for path in sorted((earlier.folder / SUMS).glob(f"{counting.number:06d}-*.parquet")) if earlier else ():
+            for path in sorted(given.into.glob(f"{SUMS}/{counting.number:06d}-*.parquet")) if given.into else ():
                 try:
                     os.link(path, folder / path.name)
                 except OSError:  # another device, or a file system without links
@@ -189,7 +168,7 @@ def interleave(
 
 
 def planned(
-    team: str, given: InterleavingOptions, fitted: PreviousFit | None, earlier: Earlier | None
+    team: str, given: InterleavingOptions, fitted: PreviousFit | None, earlier: InterleavingSection | None
 ) -> tuple[InterleavingSection, dict[int, float] | None]:
     """How a log is to be counted, its teams aside, and propensity by position.
 
@@ -206,17 +185,17 @@ def planned(
         given.outcome,
         given.credit,
         None if theta is None else {str(position): value for position, value in theta.items()},
-        given.expected_pages or (10_000 if earlier is None else earlier.section.expected_pages),
+        given.expected_pages or (10_000 if earlier is None else earlier.expected_pages),
         (),
     )
     for name in structs.fields(InterleavingSection):
         if earlier is None:
             break
-        ours, theirs = getattr(section, name.name), getattr(earlier.section, name.name)
+        ours, theirs = getattr(section, name.name), getattr(earlier, name.name)
         if name.name not in {"countings", "teams"} and ours != theirs:
             before, now = (_chosen(name.name, value) for value in (theirs, ours))
             raise StatisticsError(
-                f"{earlier.folder}: was counted {before}, and this is {now if now != before else 'others'}. What was "
+                f"{given.into}: was counted {before}, and this is {now if now != before else 'others'}. What was "
                 "chosen before the first day must stay: give the same, or name another directory."
             )
     return section, theta
@@ -295,15 +274,16 @@ def _teams(read: ReadLog, name: str, given: InterleavingOptions, known: Interlea
     return teams[0], teams[1]
 
 
-def _kept(earlier: Earlier, days: Sequence[str], sources: Mapping[str, str], *, replaces: bool) -> tuple[Counting, ...]:
+def _kept(
+    earlier: InterleavingSection, given: InterleavingOptions, days: Sequence[str], sources: Mapping[str, str]
+) -> tuple[Counting, ...]:
     """The countings that stay when days are added.
 
     Raises:
         StatisticsError: they hold these days or logs already.
     """
-    held, place = earlier.section, earlier.folder
-    kept = list[Counting]()
-    for counting in held.countings:
+    place, kept = given.into, list[Counting]()
+    for counting in earlier.countings:
         common = sorted({*counting.days} & {*days})
         same = {*counting.sources} == {*sources}
         if not common:
@@ -315,7 +295,7 @@ def _kept(earlier: Earlier, days: Sequence[str], sources: Mapping[str, str], *, 
                     "counted twice."
                 )
             kept.append(counting)
-        elif not (same or replaces):
+        elif not (same or given.replace_day):
             raise StatisticsError(
                 f"{place}: holds {common[0]} already, from other logs than {', '.join(sources.values())}, or before "
                 "they changed. To count the day from these, add --replace-day."
@@ -389,7 +369,7 @@ def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv:
             preferred = shares * pl.col(tdi.OUTCOME)
         verdicts[USERS] = _of_clusters(users, preferred, rhos[USERS])
     hours = _sums_in(folder, HOURS).collect() if [*folder.glob(f"*-{HOURS}.parquet")] else None
-    faults = [*_faults(queries, users, hours, by_day, section, rho)]
+    faults = _faults(queries, users, hours, by_day, section, rho)
     refused = is_refused([*result.all_reasons, *faults])
     names = {1: label_in_words(section.teams[0]), -1: label_in_words(section.teams[1]), 0: None}
     clicks = "clicks" if section.propensities is None else "weighted clicks"
@@ -504,85 +484,69 @@ def _faults(
     days: pl.DataFrame,
     section: InterleavingSection,
     rho: float,
-) -> Generator[Reason]:
-    """What speaks against a draft by coins, and what one user, one page or one day decides."""
+) -> list[Reason]:
+    """What speaks against a draft by fair coins, and what one user, one page or one day decides.
+
+    The conditions and words are those of `faults.toml`; `off` is in standard deviations of fair coins.
+    """
     total = queries.select(pl.col(tdi.SUMS).sum(), pl.col(tdi.LARGEST).max()).row(0, named=True)
-    tables = {"query": queries, "user": users, "day": days if len(days) > 1 else None, "hour": hours}
-    yield from _faults_of_coins(total, tables, section)
-    yield from _faults_of_days(days, section, rho)
-    heads, (a, b) = total[tdi.FIRST_A] + total[tdi.FIRST_B], map(label_in_words, section.teams)
-    pages, clicks, longer = total[tdi.PAGES], total[tdi.CREDIT], [total[name] for name in (tdi.LONGER_A, tdi.LONGER_B)]
-    if pages - heads > _FEW * pages:
-        yield reason("teams-missing", {"pages": pages - heads, "share": 1 - heads / pages}, team=section.team)
-    if pages >= _ENOUGH and clicks <= _FEW * total[tdi.CLICKS]:
-        yield reason("nothing-credited", {"clicks": total[tdi.CLICKS], "credited": clicks})
-    if total[tdi.MIXED_USERS]:
-        yield reason("users-differ", {"pages": total[tdi.MIXED_USERS]}, user=section.user)
-    elif users is not None and len(users) == users[tdi.PAGES].sum() >= _ENOUGH:
-        yield reason("users-of-one-page", {"pages": len(users)}, user=section.user)
-    more, less = (a, b) if longer[0] > longer[1] else (b, a)
-    leans = abs(longer[0] - longer[1]) > _UNFAIR * math.sqrt(sum(longer))
-    if total[tdi.ALONE] > _MANY * pages:
-        yield reason("not-team-draft", {"pages": total[tdi.ALONE], "share": total[tdi.ALONE] / pages})
-    elif sum(longer) > _FEW * pages:
-        severity = STOP if leans and sum(longer) > _MANY * pages else CAUTION
-        figures = {"pages": sum(longer), "share": sum(longer) / pages}
-        case = "teams-unequal" if leans else "teams-unequal.evenly"
-        yield reason(case, figures, severity=severity, more=more, less=less)
-    if total[tdi.MISRANKED] > _FEW * heads:
-        severity = STOP if total[tdi.MISRANKED] > _MANY * heads else CAUTION
-        figures = {"pages": total[tdi.MISRANKED], "share": total[tdi.MISRANKED] / heads}
-        yield reason("ranks-of-other-team", figures, severity=severity, a=a, b=b)
-    if total[tdi.MIXED]:
-        yield reason("outcomes-differ", {"pages": total[tdi.MIXED]}, outcome=section.outcome)
+    (a, b), ones, others = map(label_in_words, section.teams), total[tdi.FIRST_A], total[tdi.FIRST_B]
+    pages, heads, credited = total[tdi.PAGES], ones + others, total[tdi.CREDIT]
+    names: dict[str, Quantity] = {"a": a, "b": b, "team": section.team, "first_a": ones, "first_b": others}
+    always_first = None if ones and others else a if ones else b
+    of_coin = {"coin_off": _off(ones - others, heads), "share_first_a": _share(ones, heads)}
+    reasons = faults_in(names | of_coin | {"always_first": always_first})
+    units = {"query": queries, "user": users, "day": days if len(days) > 1 else None, "hour": hours}
+    for unit, sums in units.items() if always_first is None else ():
+        if sums is not None:
+            of_a = sums[tdi.FIRST_A].to_numpy().astype(np.float64)
+            z, factor = repeated_coins(of_a + sums[tdi.FIRST_B].to_numpy(), of_a)
+            reasons += faults_in({"unit": unit, "repeated_off": z, "variance_of_heads": factor})
+    lead, longer = total[tdi.LEAD], total[tdi.LONGER_A] - total[tdi.LONGER_B]
+    counts = total | {"longer": total[tdi.LONGER_A] + total[tdi.LONGER_B], "without_team": pages - heads}
+    counts["of_one_page"] = 0 if users is None or len(users) != users[tdi.PAGES].sum() else len(users)
+    shares: dict[str, Quantity] = {
+        "share_without_team": _share(counts["without_team"], pages),
+        "share_longer": _share(counts["longer"], pages),
+        "longer_off": _off(longer, counts["longer"]),
+        "share_alone": _share(total[tdi.ALONE], pages),
+        "share_misranked": _share(total[tdi.MISRANKED], heads),
+        "share_credited": _share(credited, total[tdi.CLICKS]),
+    }
+    z = _share(lead, math.sqrt(total[tdi.LEAD_SQUARES]))
+    shares |= {"lead_z": z, "lead_off": 0.0 if reasons else abs(z)}
+    names |= {"leading": a if lead > 0 else b, "trailing": b if lead > 0 else a, "user": section.user}
+    names |= {"more": a if longer > 0 else b, "less": b if longer > 0 else a, "outcome_column": section.outcome}
+    reasons += faults_in(counts | shares | names | _days_in_doubt(days, rho))
     if total[tdi.UNWEIGHTED]:
-        yield unweighted_clicks(total[tdi.UNWEIGHTED], total[tdi.CLICKS], "they are credited to neither ranker")
-    if clicks >= _ENOUGH:
-        of_user = 0.0 if users is None or not len(users) else float(users[tdi.CREDIT].to_numpy().max())
-        for what, number in (("page", math.sqrt(total[tdi.LARGEST])), ("user", of_user)):
-            if number > _DOMINATES * clicks:
-                yield reason("one-dominates", {"clicks": number, "share": number / clicks}, what=what)
+        what = "they are credited to neither ranker"
+        reasons.append(unweighted_clicks(total[tdi.UNWEIGHTED], total[tdi.CLICKS], what))
+    of_user = 0.0 if users is None or not len(users) else float(users[tdi.CREDIT].to_numpy().max())
+    for one, clicks in (("page", math.sqrt(total[tdi.LARGEST])), ("user", of_user)):
+        share = _share(clicks, credited)
+        reasons += faults_in({"one": one, "clicks_of_one": clicks, "share_of_one": share, "credited": credited})
+    return reasons
 
 
-def _faults_of_coins(
-    total: Mapping[str, Any], tables: Mapping[str, pl.DataFrame | None], section: InterleavingSection
-) -> Generator[Reason]:
-    """What speaks against fair coins that are thrown anew on each page."""
-    ones, others, (a, b) = total[tdi.FIRST_A], total[tdi.FIRST_B], map(label_in_words, section.teams)
-    heads = ones + others
-    leads, spread, fair = total[tdi.LEAD], math.sqrt(total[tdi.LEAD_SQUARES]), True
-    if abs(ones - others) > _UNFAIR * math.sqrt(heads):
-        case = "coin-unfair.always" if 0 in {ones, others} else "coin-unfair"
-        figures = {"first_a": ones, "first_b": others, "share": ones / heads}
-        yield reason(case, figures, a=a, b=b, first=a if ones else b, team=section.team)
-        fair = False
-    for unit, sums in tables.items():
-        if sums is None or 0 in {ones, others}:
-            continue
-        thrown, of_a = sums[tdi.FIRST_A] + sums[tdi.FIRST_B], sums[tdi.FIRST_A]
-        z, factor = repeated_coins(thrown.to_numpy().astype(np.float64), of_a.to_numpy().astype(np.float64))
-        if z > _REPEATED:
-            case = "coin-repeats" if factor > _MUCH_REPEATED else "coin-repeats.somewhat"
-            yield reason(case, {"factor": factor}, f"z = {z:.1f}", unit=unit)
-            fair = False
-    if fair and abs(leads) > _UNFAIR * spread:
-        first, other = (a, b) if leads > 0 else (b, a)
-        yield reason("coin-unfair.below", {"z": leads / spread}, first=first, other=other)
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
 
 
-def _faults_of_days(days: pl.DataFrame, section: InterleavingSection, rho: float) -> Generator[Reason]:
-    """Days that are the same, or that contradict each other."""
-    a, b = map(label_in_words, section.teams)
+def _off(difference: float, variance: float) -> float:
+    """Standard deviations that a sum of fair coins is off."""
+    return _share(abs(difference), math.sqrt(variance))
+
+
+def _days_in_doubt(days: pl.DataFrame, rho: float) -> dict[str, Quantity]:
+    """Two days that are the same, and two that contradict each other, each with its own look."""
     enough = days.filter(pl.col(tdi.CREDIT) >= _ENOUGH)
     twice = enough.filter(pl.struct(tdi.SUMS).is_duplicated()).sort(*tdi.SUMS, DAY)
-    if len(twice):
-        yield reason("day-twice", {}, first=twice[DAY][0], second=twice[DAY][1])
-    sides = {1: list[Any](), -1: list[Any](), 0: list[Any]()}  # days by who wins them, each with its own look
+    found: dict[str, Quantity] = {"day_once": str(twice[DAY][0]), "day_again": str(twice[DAY][1])} if len(twice) else {}
     for day, pages, total, squares in days.select(DAY, tdi.PAGES, tdi.DIFFERENCE, tdi.SQUARES).iter_rows():
         verdict = Verdict.of_pages(float(pages), float(total), float(squares), rho)
-        sides[verdict.winner if verdict.e_value >= tdi.DECIDED * len(days) else 0].append(day)
-    if sides[1] and sides[-1]:
-        yield reason("days-contradict", {}, a=a, b=b, of_a=sides[1][0], of_b=sides[-1][0])
+        if verdict.winner and verdict.e_value >= tdi.DECIDED * len(days):
+            found.setdefault("day_of_a" if verdict.winner > 0 else "day_of_b", str(day))
+    return found
 
 
 def _table(

@@ -16,8 +16,10 @@ from workshop import RunPosbias as Run
 
 from posbias.cli.work import checking
 from posbias.core.check import Clients, Robots
+from posbias.core.evaluation import interleaving as tdi
 from posbias.io.counting import first_rows
 from posbias.io.counting import profile as profiles
+from posbias.io.jobs import interleaving
 from posbias.io.log import faults as columns
 from posbias.io.log.faults import TABLE, LogFault, faults_in
 from posbias.io.results import conclusions
@@ -241,7 +243,8 @@ def test_the_first_entry_of_a_code_whose_conditions_hold_is_stated(
 
 def test_every_quantity_of_the_table_is_in_a_profile() -> None:
     source = "".join(
-        Path(str(module.__file__)).read_text(encoding="utf-8") for module in (profiles, first_rows, columns, checking)
+        Path(str(module.__file__)).read_text(encoding="utf-8")
+        for module in (profiles, first_rows, columns, checking, interleaving, tdi)
     )
     known = set(re.findall(r'"(\w+)"', source))
     for code, fault in TABLE:
