@@ -29,7 +29,7 @@ from typer.main import get_command
 
 from posbias.cli import interrupts
 from posbias.cli.messages import complain, escape_warnings, fail, fail_by_a_fault, is_json, speak, tell, why_lost
-from posbias.cli.options.config import no_setting, settings_of, source_of
+from posbias.cli.options.config import no_setting, source_of
 from posbias.cli.options.groups import SETTINGS, CommonOptions, LogOptions
 from posbias.cli.options.option import check_are_there, declared, parameter_of, write_parameters
 from posbias.core.choices import read_settings, settings_in
@@ -406,7 +406,7 @@ def command(function: Callable[..., int]) -> PosbiasCommand:
         if common.print_config:
             from posbias.cli.options.config import configuration_text  # noqa: PLC0415 - for this alone
 
-            typer.echo(configuration_text(invocation.info_name or "", settings_of(invocation)), nl=False)
+            typer.echo(configuration_text(invocation), nl=False)
             return 0
         for name in SETTINGS.keys() & values.keys():
             values[name] = read_settings(f"--{name.replace('_', '-')}", values[name] or (), SETTINGS[name]) or None

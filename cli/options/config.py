@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime, time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import typer
 from typer.core import TyperGroup, TyperOption
@@ -195,32 +195,6 @@ _KINDS: tuple[tuple[type, str], ...] = (
 )
 
 
-UNSET = "not set"
-
-
-class Setting(NamedTuple):
-    """An option as it is set."""
-
-    name: str  # without its dashes
-    value: object  # None where it has none
-    origin: str  # flag, environment, file or default
-    in_files: bool  # whether a file can set it
-
-
-def settings_of(invocation: typer.Context) -> list[Setting]:
-    """Every option of a command, in the order of its help."""
-    settings: list[Setting] = []
-    for name, option in settable(invocation.command).items():
-        value: Any = invocation.params.get(option.name or "")
-        if isinstance(value, Path | ObjectUrl):
-            value = str(value)
-        elif isinstance(value, list | tuple):
-            value = list(value) or None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        origin = UNSET if value is None else ": ".join(filter(None, source_of(invocation, option)))
-        settings.append(Setting(name, value, origin, name != ITSELF))
-    return settings
-
-
 # --- options as a file sets them ---
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
@@ -279,12 +253,21 @@ def settings_text(
     return "\n".join(lines) + "\n"
 
 
-def configuration_text(command: str, settings: Sequence[Setting]) -> str:
-    """The section, which sets the same where it is put into a file; what is not set is named in comments."""
-    lines: list[str] = []
-    for setting in settings:
-        line = setting.name if setting.value is None else shown(_setting_line(setting.name, setting.value))
-        lines.append(line if setting.value is not None and setting.in_files else f"# {line}")
+def configuration_text(invocation: typer.Context) -> str:
+    """The section of a command, which sets the same where it is put into a file; what is not set is named in comments.
+
+    Beside each option stands its origin: flag, environment, file or default.
+    """
+    lines, origins = list[str](), list[str]()
+    for name, option in settable(invocation.command).items():
+        value: Any = invocation.params.get(option.name or "")
+        if isinstance(value, Path | ObjectUrl):
+            value = str(value)
+        elif isinstance(value, list | tuple):
+            value = list(value) or None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        line = name if value is None else shown(_setting_line(name, value))
+        lines.append(f"# {line}" if value is None or name == ITSELF else line)
+        origins.append("not set" if value is None else shown(": ".join(filter(None, source_of(invocation, option)))))
     width = max(map(len, lines), default=0)
-    commented = [f"{line:{width}}  # {shown(setting.origin)}" for line, setting in zip(lines, settings, strict=True)]
-    return "\n".join([f"[{command}]", *commented]) + "\n"
+    commented = [f"{line:{width}}  # {origin}" for line, origin in zip(lines, origins, strict=True)]
+    return "\n".join([f"[{invocation.info_name or ''}]", *commented]) + "\n"

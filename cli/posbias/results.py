@@ -16,7 +16,7 @@ from functools import cache, cached_property
 from importlib.util import find_spec
 from os import PathLike, fsdecode, fspath, getpid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import polars as pl
 import typer
@@ -63,15 +63,7 @@ if TYPE_CHECKING:
 
 # --- commands as functions ---
 
-_R_co = TypeVar("_R_co", covariant=True)
-
-
-class Call(Protocol[_R_co]):
-    """A command as a function: what it reads, then its options by keyword."""
-
-    def __call__(self, inputs: object = (), /, **options: object) -> _R_co:
-        """Run the command; `help` of the function lists its options."""
-        ...
+_R = TypeVar("_R")
 
 
 @dataclass(frozen=True)
@@ -180,7 +172,7 @@ def _words(option: TyperOption, value: object, files: FrameFiles) -> list[str]:
     return words
 
 
-def function_of(name: str, result_of: Callable[[Outcome], _R_co]) -> Call[_R_co]:
+def function_of(name: str, result_of: Callable[[Outcome], _R]) -> Callable[..., _R]:
     """A command as a function, with its help as the docstring and its options as the signature.
 
     Args:
@@ -188,7 +180,7 @@ def function_of(name: str, result_of: Callable[[Outcome], _R_co]) -> Call[_R_co]
         result_of: makes what is returned.
     """
 
-    def call(inputs: object = (), /, **options: object) -> _R_co:
+    def call(inputs: object = (), /, **options: object) -> _R:
         outcome = carried_out(name, inputs, options)
         result = result_of(outcome)
         for sentence in outcome.warnings:
@@ -218,7 +210,34 @@ _CHART_WIDTH = 560  # pixels
 _MOST_NAMED = 2  # inputs
 
 
-class Result:
+class _Concluded:
+    """The conclusion of a command."""
+
+    manifest: dict[str, Any]
+    _described: Conclusion
+
+    @property
+    def verdict(self) -> str:
+        """The conclusion in a word: `good`, `with care` or `do not use`."""
+        return self._described.verdict
+
+    @property
+    def conclusion(self) -> str:
+        """The conclusion in a sentence."""
+        return self._described.conclusion
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """What speaks for and against it: `code`, `severity`, `sentence`, `figures` and `details` of each."""
+        return self._described.reasons
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What speaks against it: read it before the numbers."""
+        return tuple(self.manifest.get("warnings", ()))
+
+
+class Result(_Concluded):
     """What a command has written: its tables, its conclusion, charts, and weights by it.
 
     Where no `output` was named, the files are temporary ones, which go when this object goes.
@@ -227,6 +246,7 @@ class Result:
     place: Location  # the directory, or the prefix in an object store
     manifest: dict[str, Any]  # what was read and counted, how it went, and the conclusion
     files: tuple[str, ...]  # names of what was written
+    _described: ResultManifest
 
     def __init__(self, place: Location, inputs: Sequence[object] = (), temporary: ExitStack | None = None) -> None:
         """Open a result.
@@ -247,26 +267,6 @@ class Result:
         self._is_temporary = temporary is not None
         if temporary is not None:
             weakref.finalize(self, _remove, getpid(), temporary)
-
-    @property
-    def verdict(self) -> str:
-        """The conclusion in a word: `good`, `with care` or `do not use`."""
-        return self._described.verdict
-
-    @property
-    def conclusion(self) -> str:
-        """The conclusion in a sentence."""
-        return self._described.conclusion
-
-    @property
-    def reasons(self) -> tuple[Reason, ...]:
-        """What speaks for and against the result: `code`, `severity`, `sentence`, `figures` and `details` of each."""
-        return self._described.reasons
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What speaks against the result: read it before the numbers."""
-        return self._described.warnings
 
     @property
     def propensities(self) -> pl.DataFrame:
@@ -463,33 +463,13 @@ class Result:
         return card(self._title, self.verdict, self.conclusion, self.warnings, curve, self._described.printed)
 
 
-class Check:
+class Check(_Concluded):
     """A look at a log: what is recognised, what is wrong with it, and what can be estimated from it."""
 
     manifest: dict[str, Any]  # what `posbias check --json` prints
 
     def __init__(self, content: dict[str, Any]) -> None:
-        self.manifest = content
-
-    @property
-    def verdict(self) -> str:
-        """The conclusion in a word: `good`, `with care` or `do not use`."""
-        return self.manifest["verdict"]
-
-    @property
-    def conclusion(self) -> str:
-        """The conclusion in a sentence."""
-        return self.manifest["conclusion"]
-
-    @property
-    def reasons(self) -> tuple[Reason, ...]:
-        """What speaks for and against the log."""
-        return conclusion_of(self.manifest).reasons
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What speaks against the log."""
-        return tuple(self.manifest["warnings"])
+        self.manifest, self._described = content, conclusion_of(content)
 
     def __repr__(self) -> str:
         return f"<posbias check: {self.verdict}>"

@@ -13,8 +13,9 @@ needs last are left out, then the others stand in several tables below each othe
 import contextlib
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -139,7 +140,8 @@ def renderable(item: Item, *, details: bool = False) -> RenderableType:
     """An item as Rich prints it."""
     if isinstance(item, str):
         return line(item)
-    return DrawnTable(item) if isinstance(item, PrintedTable) else _Marked(item, details=details)
+    draw = partial(_draw_table, item) if isinstance(item, PrintedTable) else partial(_draw_marked, item, details)
+    return Drawn(draw)
 
 
 def markdown(items: Iterable[Item], *, details: bool) -> str:
@@ -192,30 +194,42 @@ def _lines(item: str | Conclusion | Reason, details: bool) -> list[str]:  # noqa
 
 
 @dataclass(frozen=True)
-class _Marked:
-    """A conclusion or a reason behind its mark; on a terminal its lines are broken beside the mark."""
+class Drawn:
+    """What is drawn on a console within a width."""
 
-    item: Conclusion | Reason
-    details: bool
+    draw: Callable[[Console, ConsoleOptions], RenderResult]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it within a width; in a file a mark and a text stand on one line, for those who search it."""
-        in_bold = isinstance(self.item, Conclusion)
-        severity = _VERDICTS[self.item.verdict][0] if isinstance(self.item, Conclusion) else self.item.severity
-        sign, ascii_sign, colour = _MARKS[severity]
-        mark = ascii_sign if options.ascii_only else sign
-        for number, text in enumerate(_lines(self.item, self.details)):
-            if number and in_bold:
-                yield line(text, whole=True)
-            elif not console.is_terminal:
-                yield line(f"{' ' if number else mark} {text}", whole=True)
-            else:
-                grid = Table.grid(padding=(0, 1, 0, 0))
-                grid.add_column(no_wrap=True)
-                grid.add_column(overflow="fold")
-                style = "dim" if number else "bold" if in_bold else ""
-                grid.add_row(line(" ", "") if number else line(mark, colour), line(text, style))
-                yield grid
+        """Draw it."""
+        return self.draw(console, options)
+
+
+def _draw_marked(
+    item: Conclusion | Reason,
+    details: bool,  # noqa: FBT001 - of one who decided
+    console: Console,
+    options: ConsoleOptions,
+) -> RenderResult:
+    """A conclusion or a reason behind its mark; on a terminal its lines are broken beside the mark.
+
+    In a file a mark and a text stand on one line, for those who search it.
+    """
+    in_bold = isinstance(item, Conclusion)
+    severity = _VERDICTS[item.verdict][0] if isinstance(item, Conclusion) else item.severity
+    sign, ascii_sign, colour = _MARKS[severity]
+    mark = ascii_sign if options.ascii_only else sign
+    for number, text in enumerate(_lines(item, details)):
+        if number and in_bold:
+            yield line(text, whole=True)
+        elif not console.is_terminal:
+            yield line(f"{' ' if number else mark} {text}", whole=True)
+        else:
+            grid = Table.grid(padding=(0, 1, 0, 0))
+            grid.add_column(no_wrap=True)
+            grid.add_column(overflow="fold")
+            style = "dim" if number else "bold" if in_bold else ""
+            grid.add_row(line(" ", "") if number else line(mark, colour), line(text, style))
+            yield grid
 
 
 # --- tables ---
@@ -224,32 +238,25 @@ _FOLDED = 16
 _MARKDOWN = re.compile(r"[\\`*_\[\]<>|~&]|^[-+#=]")
 
 
-@dataclass(frozen=True)
-class DrawnTable:
-    """A table as Rich prints it."""
-
-    table: PrintedTable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it within a width."""
-        columns, width = self.table.columns, options.max_width
-        tables, kept = [_table(columns, folded=False)], list(columns)
-        if _width(tables[0]) > width:
-            for most in sorted({column.spare for column in columns}, reverse=True):
-                kept = [column for column in columns if column.spare <= most]
-                tables = [_table(kept, folded=True)]
-                if _width(tables[0]) <= width:
-                    break
-            else:
-                tables = [_table(group, folded=True) for group in _groups(kept, width)]
-        for table in tables:
-            least = max(width, _width(table))
-            yield from console.render(table, options.update(max_width=least))
-        if self.table.more:
-            yield line(self.table.more)
-        absent = [column.name for column in columns if column not in kept]
-        if absent:
-            yield line(f"no room here for: {', '.join(absent)}")
+def _draw_table(table: PrintedTable, console: Console, options: ConsoleOptions) -> RenderResult:
+    """A table, as much of it as there is room for."""
+    columns, width = table.columns, options.max_width
+    tables, kept = [_table(columns, folded=False)], list(columns)
+    if _width(tables[0]) > width:
+        for most in sorted({column.spare for column in columns}, reverse=True):
+            kept = [column for column in columns if column.spare <= most]
+            tables = [_table(kept, folded=True)]
+            if _width(tables[0]) <= width:
+                break
+        else:
+            tables = [_table(group, folded=True) for group in _groups(kept, width)]
+    for drawn in tables:
+        yield from console.render(drawn, options.update(max_width=max(width, _width(drawn))))
+    if table.more:
+        yield line(table.more)
+    absent = [column.name for column in columns if column not in kept]
+    if absent:
+        yield line(f"no room here for: {', '.join(absent)}")
 
 
 def _groups(columns: Sequence[Column], width: int) -> list[list[Column]]:
@@ -300,36 +307,34 @@ _ROOM = 1.25
 """How much further than the largest propensity the axis goes; intervals may be far wider."""
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A curve to draw."""
+def curve(table: pl.DataFrame, cells: Sequence[str]) -> Drawn:
+    """The curve of a table of propensities with the ends of their intervals, whose cells are in these columns."""
+    return Drawn(partial(_draw_curve, table, cells))
 
-    table: pl.DataFrame  # of propensities, with the ends of their intervals
-    cells: Sequence[str]  # its columns that make up a cell
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it within a width."""
-        signs = "||-o>" if options.ascii_only else "├┤─●→"
-        rows = self.table.head(MOST_ROWS).to_dicts()
-        labels = [[shown(name).replace("_", " ") for name in self.cells]]
-        labels += [[label_in_words(row[name]) for name in self.cells] for row in rows]
-        widths = [max(map(len, column)) for column in zip(*labels, strict=True)]
-        room = max(options.max_width - sum(widths) - 2 * len(widths), _NARROWEST)
-        end = _ROOM * max([row["propensity"] for row in rows if row["propensity"] is not None], default=1.0)
-        # The numbers along the axis, where there is room; their distance is 1, 2 or 5 times a power of ten.
-        steps = (factor * 10.0**power for power in range(-31, 32) for factor in (1, 2, 5))
-        step = next(step for step in steps if end / step <= max(room / _TICK, 1))
-        ticks = ""
-        for number in range(int(end / step + 1e-9) + 1):
-            ticks = f"{ticks:<{_at(number * step, end, room)}}{number * step:.10g}"
-        ticks = ticks if len(ticks) <= room else ticks[:room].rpartition(" ")[0]
-        marks = (_mark(row["propensity"], row["ci_low"], row["ci_high"], signs, end, room) for row in rows)
-        for texts, drawn in zip(labels, [ticks, *marks], strict=True):
-            padded = [text.rjust(width) for text, width in zip(texts, widths, strict=True)]
-            yield line("  ".join([*padded, drawn]).rstrip())
-        rest = more(self.table.height, "cells")
-        if rest:
-            yield line(rest)
+def _draw_curve(table: pl.DataFrame, cells: Sequence[str], console: Console, options: ConsoleOptions) -> RenderResult:  # noqa: ARG001 - as Rich calls it
+    """The first cells, each with a mark on an axis."""
+    signs = "||-o>" if options.ascii_only else "├┤─●→"
+    rows = table.head(MOST_ROWS).to_dicts()
+    labels = [[shown(name).replace("_", " ") for name in cells]]
+    labels += [[label_in_words(row[name]) for name in cells] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*labels, strict=True)]
+    room = max(options.max_width - sum(widths) - 2 * len(widths), _NARROWEST)
+    end = _ROOM * max([row["propensity"] for row in rows if row["propensity"] is not None], default=1.0)
+    # The numbers along the axis, where there is room; their distance is 1, 2 or 5 times a power of ten.
+    steps = (factor * 10.0**power for power in range(-31, 32) for factor in (1, 2, 5))
+    step = next(step for step in steps if end / step <= max(room / _TICK, 1))
+    ticks = ""
+    for number in range(int(end / step + 1e-9) + 1):
+        ticks = f"{ticks:<{_at(number * step, end, room)}}{number * step:.10g}"
+    ticks = ticks if len(ticks) <= room else ticks[:room].rpartition(" ")[0]
+    marks = (_mark(row["propensity"], row["ci_low"], row["ci_high"], signs, end, room) for row in rows)
+    for texts, drawn in zip(labels, [ticks, *marks], strict=True):
+        padded = [text.rjust(width) for text, width in zip(texts, widths, strict=True)]
+        yield line("  ".join([*padded, drawn]).rstrip())
+    rest = more(table.height, "cells")
+    if rest:
+        yield line(rest)
 
 
 def _at(value: float, end: float, room: int) -> int:

@@ -21,8 +21,9 @@ from posbias.cli.interrupts import drawn_until_a_signal, result_stands
 from posbias.cli.messages import complain, is_json, tell, why_lost
 from posbias.cli.options.groups import Form, PrintOptions
 from posbias.cli.report.printing import (
-    Curve,
+    Drawn,
     check_stdout,
+    curve,
     in_order,
     line,
     markdown,
@@ -200,7 +201,7 @@ def _report(
     else:
         print_items(items, console, details=output.details)
         if result.curve is not None and not is_json() and console.is_terminal and sys.stdout.isatty():
-            say(console, Curve(*result.curve))
+            say(console, curve(*result.curve))
     if not output.quiet:
         is_link = isinstance(target, Path) and target.is_symlink()
         tell(f"written: {target}{f' (a symbolic link to {target.resolve()})' if is_link else ''}")
@@ -252,7 +253,7 @@ def show_stored(place: Location, form: Form, *, plot: bool, details: bool) -> No
                 table = table.with_columns(cs.string().map_elements(escaped, pl.String))
             typer.echo(table.write_csv().encode(), nl=False)
         else:
-            curve = [_curve(stored)] if plot and form == "table" else []
+            drawn = [_curve(stored)] if plot and form == "table" else []
             result = stored.typed(ResultManifest)
             if "printed" not in stored.content or not result.verdict:
                 raise UsageError(
@@ -263,7 +264,7 @@ def show_stored(place: Location, form: Form, *, plot: bool, details: bool) -> No
             if form == "markdown":
                 typer.echo(markdown(items, details=details).encode(), nl=False)
             else:
-                print_on_stdout([*(renderable(item, details=details) for item in items), *curve])
+                print_on_stdout([*(renderable(item, details=details) for item in items), *drawn])
     check_stdout()
 
 
@@ -276,7 +277,7 @@ def _table(stored: StoredResult) -> pl.DataFrame:
     raise UsageError(f"--format csv: what `posbias {stored.command}` writes has no such table. Use --format json.")
 
 
-def _curve(stored: StoredResult) -> Curve:
+def _curve(stored: StoredResult) -> Drawn:
     name = f"{PROPENSITIES}.parquet"
     if name not in stored.files:
         raise UsageError(
@@ -292,4 +293,4 @@ def _curve(stored: StoredResult) -> Curve:
     missing = [column for column in (*cells, "propensity", "ci_low", "ci_high") if column not in table.columns]
     if missing:
         raise LogFormatError(f"{stored.folder / name}: has no column {missing[0]!r}. Run `posbias fit` again.")
-    return Curve(table, cells)
+    return curve(table, cells)

@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 from rich.console import Console
 
-from posbias.cli.report.printing import Curve, markdown, renderable
+from posbias.cli.report import printing
+from posbias.cli.report.printing import Drawn, markdown, renderable
 from posbias.io.jobs.tables import Column, PrintedTable
 
 TABLE = PrintedTable(
@@ -23,7 +24,7 @@ TABLE = PrintedTable(
 NEEDED = [cell for column in TABLE.columns if not column.spare for cell in column.cells]
 
 
-def drawn(content: PrintedTable | Curve, width: int, encoding: str = "utf-8") -> str:
+def drawn(content: PrintedTable | Drawn, width: int, encoding: str = "utf-8") -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding)
     Console(file=file, width=width).print(
         renderable(content) if isinstance(content, PrintedTable) else content, crop=False
@@ -79,11 +80,11 @@ def test_a_name_acts_neither_on_a_terminal_nor_in_markdown() -> None:
 # --- the curve --------------------------------------------------------------------------------------------------
 
 
-def curve(propensities: list[float | None], low: list[float | None], high: list[float | None]) -> Curve:
+def curve(propensities: list[float | None], low: list[float | None], high: list[float | None]) -> Drawn:
     """The curve of positions from 1."""
     ends = {"ci_low": low, "ci_high": high}
     position = range(1, len(propensities) + 1)
-    return Curve(pl.DataFrame({"position": position, "propensity": propensities, **ends}), ["position"])
+    return printing.curve(pl.DataFrame({"position": position, "propensity": propensities, **ends}), ["position"])
 
 
 CURVE = curve([1.0, 0.5, 0.4, None, None], [1.0, 0.3, 0.2, None, None], [1.0, 0.9, 80.0, 0.5, None])
