@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import polars as pl
 import typer
+from msgspec import structs
 from rich.console import RenderableType
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
@@ -214,7 +215,7 @@ class _Concluded:
     """The conclusion of a command."""
 
     manifest: dict[str, Any]
-    _described: Conclusion
+    _described: ResultManifest
 
     @property
     def verdict(self) -> str:
@@ -246,7 +247,6 @@ class Result(_Concluded):
     place: Location  # the directory, or the prefix in an object store
     manifest: dict[str, Any]  # what was read and counted, how it went, and the conclusion
     files: tuple[str, ...]  # names of what was written
-    _described: ResultManifest
 
     def __init__(self, place: Location, inputs: Sequence[object] = (), temporary: ExitStack | None = None) -> None:
         """Open a result.
@@ -469,7 +469,8 @@ class Check(_Concluded):
     manifest: dict[str, Any]  # what `posbias check --json` prints
 
     def __init__(self, content: dict[str, Any]) -> None:
-        self.manifest, self._described = content, conclusion_of(content)
+        self.manifest = content
+        self._described = ResultManifest(command="check", **structs.asdict(conclusion_of(content)))
 
     def __repr__(self) -> str:
         return f"<posbias check: {self.verdict}>"

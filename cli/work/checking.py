@@ -38,29 +38,9 @@ from posbias.io.counting.first_rows import find_layout, look_at_first_rows
 from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, Look, look_at, profile, profile_of_days
 from posbias.io.engines.engine import ReadLog
 from posbias.io.fits.verdicts import feedback_over_times, reason_of_rows
-from posbias.io.forms.page_structure import (
-    find_cells,
-    find_drafts,
-    find_duplicates,
-    find_lists,
-    find_page_time,
-    find_pages,
-    find_session,
-    find_teams_of_ubi,
-    ranks_of,
-)
-from posbias.io.forms.recognition import (
-    find_clicks,
-    find_dialects,
-    find_form,
-    find_position_base,
-    find_roles,
-    find_sums,
-    first_texts,
-    option,
-)
+from posbias.io.forms import page_structure, recognition
 from posbias.io.jobs.fit import Job, reasons_of_clicks
-from posbias.io.jobs.tables import Column, PrintedTable, clicks_in_words, first, more
+from posbias.io.jobs.tables import Column, PrintedTable, clicks_in_words, first, interval_in_words, more
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import Clicks
 from posbias.io.log.faults import doubts, faults_in, undeclared_page
@@ -169,7 +149,7 @@ def _recognition_form(view: LogView) -> list[Finding]:
     if view.log.input_format != "auto" or any(getattr(view.log, name) for name in of_rows):
         return []
     try:
-        return find_form(view.sources())
+        return recognition.find_form(view.sources())
     except PosbiasError:  # text of another dialect, which the next step looks for
         return []
 
@@ -180,9 +160,9 @@ def _dialect(view: LogView) -> list[Finding]:
     if any(value is not None for value in named) or view.log.input_format not in ROWS:
         return []
     try:
-        return find_dialects(view.sources())
+        return recognition.find_dialects(view.sources())
     except LogFormatError:  # of an encoding that must be named to open it
-        return find_dialects(find_sources([name for name in view.logs if name != STANDARD_INPUT]))
+        return recognition.find_dialects(find_sources([name for name in view.logs if name != STANDARD_INPUT]))
 
 
 def _lists(view: LogView) -> list[Finding]:
@@ -194,8 +174,8 @@ def _lists(view: LogView) -> list[Finding]:
     except SchemaError as error:
         inner = [] if view.log.sql else find_inner_pages(schema_of(view.sources()[0]))
         is_unread = inner or isinstance(error, RoleError)
-        return [*inner, *find_lists(view.with_findings(inner).sources())] if is_unread else []
-    return find_lists(view.sources()) if log.nesting is not None else []
+        return [*inner, *page_structure.find_lists(view.with_findings(inner).sources())] if is_unread else []
+    return page_structure.find_lists(view.sources()) if log.nesting is not None else []
 
 
 def _values(view: LogView) -> list[Finding]:
@@ -204,9 +184,9 @@ def _values(view: LogView) -> list[Finding]:
     if log.raw is not None or log.nesting is not None or log.click_sources:
         return []
     named = view.log.true is not None or view.log.false is not None
-    clicks = None if named else find_click_words(first_texts(log, log.roles.click))
+    clicks = None if named else find_click_words(recognition.first_texts(log, log.roles.click))
     times = log.roles.timestamp if view.log.timestamp_format is None else None
-    forms = find_timestamp_format(first_texts(log, times))
+    forms = find_timestamp_format(recognition.first_texts(log, times))
     return [finding for finding in (clicks, forms) if finding is not None]
 
 
@@ -218,17 +198,17 @@ def _times(view: LogView) -> list[Finding]:
         return []
     column, form = timed.roles.timestamp or "", timed.request.rules.values.timestamp_format
     text = f"{column!r} holds times: with them a run tests whether the ranker learns from clicks"
-    words = option("--timestamp-format", form) if form and view.log.timestamp_format is None else ()
-    return [Finding(text, (*option("--timestamp", column), *words))]
+    words = recognition.option("--timestamp-format", form) if form and view.log.timestamp_format is None else ()
+    return [Finding(text, (*recognition.option("--timestamp", column), *words))]
 
 
 def _teams(view: LogView) -> list[Finding]:
     """The column of the teams of interleaved pages."""
     if view.log.input_format == "ubi":
-        team, ranks = find_teams_of_ubi(view.sources()), ()
+        team, ranks = page_structure.find_teams_of_ubi(view.sources()), ()
     else:
         log = view.opened
-        team, ranks = next((name for name, _ in find_drafts(log)), None), ranks_of(log)
+        team, ranks = next((name for name, _ in page_structure.find_drafts(log)), None), page_structure.ranks_of(log)
     if team is None:
         return []
     named = chain(("--team", team), *zip(("--rank-a", "--rank-b"), ranks, strict=False), ("-o", "DIR"))
@@ -244,19 +224,21 @@ STEPS: tuple[Step, ...] = (
     _dialect,
     _recognition_form,  # again: a table of events has columns only once its dialect is known
     _lists,
-    lambda view: find_roles(lambda: view.opened, view.sources),
-    lambda view: find_roles(lambda: view.opened, view.sources),  # again: an error of the first hides guesses for others
+    lambda view: recognition.find_roles(lambda: view.opened, view.sources),
+    lambda view: recognition.find_roles(
+        lambda: view.opened, view.sources
+    ),  # again: an error of the first hides guesses for others
     _values,
-    lambda view: [] if _is_set(view, "impressions", "click_counts") else find_sums(view.opened),
-    lambda view: [] if view.log.position_base else find_position_base(view.opened),  # of events, too
-    lambda view: [] if _is_set(view, *_DECLARING_CLICKS) else find_clicks(view.opened),
-    lambda view: find_page_time(view.opened),
-    lambda view: find_session(view.opened),
+    lambda view: [] if _is_set(view, "impressions", "click_counts") else recognition.find_sums(view.opened),
+    lambda view: [] if view.log.position_base else recognition.find_position_base(view.opened),  # of events, too
+    lambda view: [] if _is_set(view, *_DECLARING_CLICKS) else recognition.find_clicks(view.opened),
+    lambda view: page_structure.find_page_time(view.opened),
+    lambda view: page_structure.find_session(view.opened),
     lambda view: [found[0]] if (found := undeclared_page(view.opened)) is not None else [],
-    lambda view: [] if _takes_no_cells(view) else find_cells(view.opened),
-    lambda view: find_pages(view.opened),
+    lambda view: [] if _takes_no_cells(view) else page_structure.find_cells(view.opened),
+    lambda view: page_structure.find_pages(view.opened),
     _times,
-    lambda view: find_duplicates(view.opened),
+    lambda view: page_structure.find_duplicates(view.opened),
     lambda view: [] if _takes_no_cells(view) else find_layout(view.opened),
     _teams,
 )
@@ -500,9 +482,6 @@ def _totals(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _positions(content: Mapping[str, Any]) -> PrintedTable:
-    def interval(low: float | None, high: float | None) -> str:
-        return "-" if low is None or high is None else f"{low:.4f} - {high:.4f}"
-
     def error(cell: Mapping[str, Any]) -> str:
         if not cell or not cell["identified"] or cell["std_error"] is None:
             return "-"
@@ -511,12 +490,13 @@ def _positions(content: Mapping[str, Any]) -> PrintedTable:
     rows, pbm = content["positions"], content["models"].get(PBM)
     of_pbm: Sequence[Mapping[str, Any]] = () if pbm is None else pbm["cells"]
     cells = {cell["position"]: cell for cell in of_pbm}
+    rates = (interval_in_words(row["ctr_low"], row["ctr_high"], ".4f") for row in rows)
     columns = [
         Column("position", first(str(row["position"]) for row in rows), label=True),
         Column("impressions", first(f"{row['impressions']:,.0f}" for row in rows)),
         Column("clicks", first(f"{row['clicks']:,.0f}" for row in rows)),
         Column("click\nrate", first(f"{row['ctr']:.4f}" for row in rows)),
-        Column("95 %\ninterval", first(interval(row["ctr_low"], row["ctr_high"]) for row in rows), spare=1),
+        Column("95 %\ninterval", first(rates), spare=1),
     ]
     if cells and len(cells) == len(of_pbm):  # else a position has several cells, one per context
         share = content["models"][PBM]["share_of_queries"]

@@ -38,18 +38,9 @@ from posbias.io.fits.verdicts import unweighted_clicks
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
 from posbias.io.jobs.training import reasons_of_contexts, weights_from
 from posbias.io.results.conclusions import GOOD, NOTE, Reason, reason
+from posbias.io.training import rankers
 from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.laid_out import covariance_of_theta, examination_of
-from posbias.io.training.rankers import (
-    Documents,
-    as_served,
-    importance_table,
-    prepare,
-    with_scores,
-    write_learned_propensities,
-    write_model,
-    write_scores,
-)
 
 _MOST_FEATURES = 10
 _LEAF, _LEAVES_OF = (10, 50), 100
@@ -220,7 +211,7 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
         by_cell, across = counted.statistics.counts_by_cell(), learner.source == "counts"
         result.reasons += reasons_of_contexts(counted, counted.plan, by_cell, chosen.table, engine, across=across)
     documents = _as_served(
-        prepare(
+        rankers.prepare(
             counted, examination, learner, request.features, request.score, given.validation, engine, result.progress
         ),
         given.for_engine,
@@ -241,14 +232,14 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
     with result.progress.stage("learning", _rounds(learner, options), unit="rounds") as stage:
         learned = learner.learn(sampled, options, stage.advance)
     if learned.propensities is not None:
-        write_learned_propensities(counted.statistics.cells, learned.propensities, result.folder)
-    section = write_model(
+        rankers.write_learned_propensities(counted.statistics.cells, learned.propensities, result.folder)
+    section = rankers.write_model(
         learned, documents.features, result.folder, is_probability=learner.is_probability, ids=documents.ids
     )
     with result.progress.stage("writing", len(documents.parts)) as stage:
         scores = documents.by_part(_scores(learned.model, documents))
-        parts = (with_scores(rows, of_rows, is_probability=learner.is_probability) for rows, of_rows in scores)
-        write_scores(parts, result.folder, stage)
+        parts = (rankers.with_scores(rows, of_rows, is_probability=learner.is_probability) for rows, of_rows in scores)
+        rankers.write_scores(parts, result.folder, stage)
     about = {"name": learner.name, "reference": learner.reference, "measure": learner.measure, **learned.report}
     if "balance" in learner.takes:
         about["balance"] = balance
@@ -262,7 +253,7 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
     theta_of = f"--propensities {quote(request.propensities or 'FIT')}"
     result.next = f"posbias predict LATER_LOGS {theta_of} --scores {result.target}/scores.parquet -o predicted"
     if learned.importance is not None:
-        result.printed += _importance(importance_table(learned.importance, documents.features))
+        result.printed += _importance(rankers.importance_table(learned.importance, documents.features))
     if sampled is not data:
         about["negative_share"], sizes["left_out"] = share, data.n_documents - sampled.n_documents
         result.facts.append(
@@ -271,7 +262,7 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
         )
 
 
-def _as_served(documents: Documents, engine: ServingEngine | None, result: Result) -> Documents:
+def _as_served(documents: rankers.Documents, engine: ServingEngine | None, result: Result) -> rankers.Documents:
     """Documents with their features as a search engine has them, if one is named.
 
     Raises:
@@ -288,11 +279,11 @@ def _as_served(documents: Documents, engine: ServingEngine | None, result: Resul
         )
     is_zero = any(missing == "zero" for _, missing in VERSIONS[engine])
     result.facts.append(f"features are singles{', and 0 where they are missing' if is_zero else ''}, as in {engine}")
-    served = replace(features, rows=as_served(features.rows, missing_as_zero=is_zero))
+    served = replace(features, rows=rankers.as_served(features.rows, missing_as_zero=is_zero))
     return replace(documents, data=replace(documents.data, features=served))
 
 
-def _made_of_clicks(documents: Documents) -> Iterator[Reason]:
+def _made_of_clicks(documents: rankers.Documents) -> Iterator[Reason]:
     """Features that know what is chance in the clicks of the log."""
     data = documents.data
     if data.features is None or (data.counts.clicks % 1).any():  # of sums of weights the chance is not known
@@ -318,7 +309,7 @@ def _rounds(learner: Learner, options: CoreOptions) -> int:
     return options.trees * learner.n_fits
 
 
-def _check_clicks(documents: Documents, result: Result) -> None:
+def _check_clicks(documents: rankers.Documents, result: Result) -> None:
     """Check that there are clicks to learn from, and warn of those in cells without a propensity.
 
     Raises:
@@ -336,7 +327,7 @@ def _check_clicks(documents: Documents, result: Result) -> None:
         result.reasons.append(unweighted_clicks(clicks - learnt, clicks, "nothing is learnt there"))
 
 
-def _scores(model: RowModel | FactorModel, documents: Documents) -> Floats:
+def _scores(model: RowModel | FactorModel, documents: rankers.Documents) -> Floats:
     data = documents.data
     if isinstance(model, RowModel) and data.features is not None:
         return model.scores(data.features.rows)

@@ -63,7 +63,7 @@ from posbias.io.jobs.page_batches import (
     rows_of_counts,
     up_to_position,
 )
-from posbias.io.jobs.tables import MOST_ROWS, Column, Printed, PrintedTable, Result
+from posbias.io.jobs.tables import MOST_ROWS, Column, Printed, PrintedTable, Result, number_in_words
 from posbias.io.jobs.training import Data, Weigh, Weighed, WeightRequest
 from posbias.io.log.scan import reading, resolve_quotes, scan_sources
 from posbias.io.log.sources import find_sources
@@ -216,8 +216,8 @@ def _table_of_shared(parameters: pl.DataFrame) -> list[Printed]:
     if shared[POSITION].is_not_null().any():
         columns.append(Column("position", tuple(str(row[POSITION]) for row in rows), label=True))
     columns.append(Column("value", tuple(f"{row[VALUE]:.4f}" for row in rows)))
-    errors = ("-" if row[STD_ERROR] is None else f"{row[STD_ERROR]:.4f}" for row in rows)
-    columns.append(Column("std. error", tuple(errors), folded="std.\nerror"))
+    errors = tuple(number_in_words(row[STD_ERROR], ".4f") for row in rows)
+    columns.append(Column("std. error", errors, folded="std.\nerror"))
     left = shared.height - MOST_ROWS
     more = f"and {plural(left, 'more')} in parameters.parquet" if left > 0 else ""
     whom = [population()] if shared[STD_ERROR].is_not_null().any() else []

@@ -9,15 +9,9 @@ from msgspec import UNSET, structs
 from posbias.core.check import LogFacts
 from posbias.core.counts.odd_days import Change, DayLook, LackingDays, positions_in_words
 from posbias.core.errors import StatisticsError, UsageError, plural
+from posbias.io.counting import profile
 from posbias.io.counting.count import WithFacts, count_pages, days_of_statistics, order_within, read_log
 from posbias.io.counting.merge import known_days, merge_statistics
-from posbias.io.counting.profile import (
-    faults_of_log,
-    look_at_days_of_log,
-    look_at_files,
-    look_at_merged_days,
-    profile_of_days,
-)
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.jobs import tables
 from posbias.io.jobs.fit import Job, describe_reading, reasons_of_clicks
@@ -71,7 +65,7 @@ def _odd_days(
         rest = [look.day for look in odd[_MOST_DAYS:]]
         reasons.append(reason("odd-day.others", {"days": len(rest)}, others=others, first=rest[0], last=rest[-1]))
     if lost is not None and not {look.day for look in odd}.issuperset(lost.days):
-        reasons += faults_in(profile_of_days(lost, log))
+        reasons += faults_in(profile.profile_of_days(lost, log))
     return reasons
 
 
@@ -132,12 +126,12 @@ def count_log(job: Job, engine: Engine, result: Result) -> None:
     result.content |= describe_statistics(statistics.metadata, statistics.segments)
     describe_reading(result, read.rows, read.clicks, read.days, read.notes)
     if read.plan.period:
-        looks, lost = look_at_days_of_log(statistics.segments[0], engine)
+        looks, lost = profile.look_at_days_of_log(statistics.segments[0], engine)
         odd = _odd_days(looks, "other days", lost, read.log)
     else:
-        odd = _odd_days(look_at_files(read.log, engine), "other files")
+        odd = _odd_days(profile.look_at_files(read.log, engine), "other files")
     result.reasons += odd
-    result.faults += faults_of_log(read, facts, read.plan, None, *(reason.code for reason in odd))
+    result.faults += profile.faults_of_log(read, facts, read.plan, None, *(reason.code for reason in odd))
     _end(result)
 
 
@@ -189,7 +183,7 @@ def add_day(
         odd = _merged(both, rest, limit, engine, result, clicks=read.clicks)
         if rest is not None:
             result.reasons += reasons_of_clicks(read.rows, read.clicks, f"{day}: ")
-        result.faults += faults_of_log(read, facts, read.plan, None, *(reason.code for reason in odd))
+        result.faults += profile.faults_of_log(read, facts, read.plan, None, *(reason.code for reason in odd))
     _end(result)
 
 
@@ -223,7 +217,7 @@ def _merged(
     """Merge statistics, with the clicks of a log that was counted now; return what is odd about days."""
     days = _write_together(statistics, factor, engine, result, clicks)
     with result.progress.stage("comparing days"):
-        looks, lost = look_at_merged_days(statistics, store, engine)
+        looks, lost = profile.look_at_merged_days(statistics, store, engine)
     others = "other statistics" if days is None else "other days" if store is None else "days of the store"
     if limit is not None:
         _check_gate(looks, limit, others, lost)

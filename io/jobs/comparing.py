@@ -12,21 +12,7 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import StatisticsError, UsageError, plural, shown
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
-from posbias.core.fit.comparison import (
-    CURVE,
-    DAY,
-    MOST_VALUES,
-    Curves,
-    Differences,
-    WrittenCurve,
-    beyond,
-    change,
-    change_table,
-    curves_of,
-    curves_of_fits,
-    day_table,
-    from_others,
-)
+from posbias.core.fit import comparison
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
 from posbias.io.counting.merge import count_days, count_sides
@@ -93,23 +79,23 @@ def compare(
     """
     if by_day:
         days, cells, curves, doubts, notes = _days(inputs, engine, result)
-        of, names, labels = "days", tuple(map(str, days)), [DAY, *cells.columns]
+        of, names, labels = "days", tuple(map(str, days)), [comparison.DAY, *cells.columns]
     else:
         of, cells, curves, doubts, notes = _two(inputs, engine, result)
         days, names, labels = None, tuple(inputs), cells.columns
     references = curves.references()
     curves = curves.relative_to(references)
     if days is not None:
-        differences = from_others(curves)
-        table = day_table(cells, days, curves, differences)
+        differences = comparison.from_others(curves)
+        table = comparison.day_table(cells, days, curves, differences)
     else:
-        differences = change(curves)
+        differences = comparison.change(curves)
         others = np.setdiff1d(np.arange(cells.height), references)
         if not np.isfinite(curves.log_theta[:, others]).all(axis=0).any():
             raise UsageError(
                 f"{inputs[0]} and {inputs[1]} have no two cells in common that both know: there is nothing to compare."
             )
-        table = change_table(cells, curves, differences)
+        table = comparison.change_table(cells, curves, differences)
     met, conditions = _conditions(table, labels, differences, doubts, curves, max_change, fail_if, result)
     of_references = cells[np.unique(references)]
     title = f"propensities relative to {_in_words(of_references.row(0, named=True), cells.columns)}"
@@ -153,7 +139,7 @@ def compare(
 _Doubts = tuple[bool, bool]
 """Whether all estimates converged, and whether a test rejects the model of one of them."""
 
-_Compared = tuple[pl.DataFrame, Curves, _Doubts, list[Reason]]
+_Compared = tuple[pl.DataFrame, comparison.Curves, _Doubts, list[Reason]]
 """The cells, a curve of each side, and what a reader should know of how they were made."""
 
 
@@ -162,11 +148,11 @@ def _days(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[pl.Ser
     if not statistics:
         raise UsageError(f"--by day: {inputs[0]} holds no statistics. Name what `posbias collect` wrote.")
     counted_days = count_days(statistics, engine, result.progress)
-    days = counted_days.cells[CURVE].unique().sort()
+    days = counted_days.cells[comparison.CURVE].unique().sort()
     if len(days) < len(_A_AND_B):
         raise StatisticsError(f"--by day: {statistics[0].path} holds one day, and there is no other to compare with.")
     cells, fit = _fitted(counted_days, len(days))
-    return days, cells, curves_of(fit, cells, days), _doubts(fit), [reason("compared-together.days")]
+    return days, cells, comparison.curves_of(fit, cells, days), _doubts(fit), [reason("compared-together.days")]
 
 
 def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_Compared]:
@@ -181,7 +167,7 @@ def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_
     if all(statistics):
         both = count_sides(list(zip(_A_AND_B, statistics, strict=True)), engine, result.progress)
         cells, fit = _fitted(both, len(_A_AND_B))
-        curves = curves_of(fit, cells, pl.Series(_A_AND_B))
+        curves = comparison.curves_of(fit, cells, pl.Series(_A_AND_B))
         return "statistics", cells, curves, _doubts(fit), [reason("compared-together.sides")]
     if any(statistics):
         counts, other = (one, other) if statistics[0] else (other, one)
@@ -224,14 +210,14 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
         )
     cells = pl.concat(tables).unique().sort(plan.cell_order, nulls_last=False).select(plan.cell_columns)
     _check_number(cells, len(fits))
-    written, made_by, own = list[WrittenCurve](), list[str](), list[set[int]]()
+    written, made_by, own = list[comparison.WrittenCurve](), list[str](), list[set[int]]()
     is_reference = (pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR).fill_null(0) == 0)
     numbered = cells.with_row_index("posbias_row")
     for fit in fits:
         estimate, table = fit.estimate, fit.theta.propensities
         effective = None if estimate.effective_clusters is UNSET else estimate.effective_clusters
         clusters = 0 if estimate.clusters is UNSET else estimate.clusters
-        written.append(WrittenCurve(table, fit.theta.covariance, estimate.query_spread, effective, clusters))
+        written.append(comparison.WrittenCurve(table, fit.theta.covariance, estimate.query_spread, effective, clusters))
         how = [f"the {estimate.method} method"]
         how += [] if estimate.shape is UNSET else [f"the shape {estimate.shape}"]
         how += [] if estimate.cell_form is UNSET else [f"{estimate.cell_form} cells"]
@@ -240,7 +226,7 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
         keys = table.filter(is_reference).select(cells.columns)
         references = numbered.join(keys, on=cells.columns, how="semi", nulls_equal=True)["posbias_row"]
         own.append(set(references.to_list()))
-    curves, notes = curves_of_fits(written, cells, plan.context), [reason("compared-apart")]
+    curves, notes = comparison.curves_of_fits(written, cells, plan.context), [reason("compared-apart")]
     if made_by[0] != made_by[1]:
         notes.append(reason("other-methods", a=made_by[0], b=made_by[1]))
     chosen, with_errors = set(curves.references().tolist()), bool(np.isfinite(curves.std_error).any(axis=1).all())
@@ -263,8 +249,10 @@ def _doubts(fit: Fit) -> _Doubts:
 def _fitted(statistics: SufficientStatistics, n_curves: int) -> tuple[pl.DataFrame, Fit]:
     """The cells of all curves, and one fit of all."""
     plan = statistics.plan
-    columns = [name for name in plan.cell_columns if name != CURVE]
-    cells = statistics.cells.select(columns).unique().sort([name for name in plan.cell_order if name != CURVE])
+    columns = [name for name in plan.cell_columns if name != comparison.CURVE]
+    cells = (
+        statistics.cells.select(columns).unique().sort([name for name in plan.cell_order if name != comparison.CURVE])
+    )
     _check_number(cells, n_curves)
     options = EstimationOptions(
         cell_form="free" if plan.cell else None, shrink="none", period="auto" if plan.period else "none"
@@ -273,19 +261,19 @@ def _fitted(statistics: SufficientStatistics, n_curves: int) -> tuple[pl.DataFra
 
 
 def _check_number(cells: pl.DataFrame, n_curves: int) -> None:
-    if cells.height * n_curves > MOST_VALUES:
+    if cells.height * n_curves > comparison.MOST_VALUES:
         raise UsageError(
-            f"{n_curves} curves of {cells.height:,} cells are more than can be compared at once, {MOST_VALUES:,} in "
-            "all. Compare fewer days, or count fewer positions (--max-position)."
+            f"{n_curves} curves of {cells.height:,} cells are more than can be compared at once, "
+            f"{comparison.MOST_VALUES:,} in all. Compare fewer days, or count fewer positions (--max-position)."
         )
 
 
 def _conditions(
     table: pl.DataFrame,
     labels: Sequence[str],
-    differences: Differences,
+    differences: comparison.Differences,
     doubts: _Doubts,
-    curves: Curves,
+    curves: comparison.Curves,
     max_change: float | None,
     fail_if: Sequence[str],
     result: Result,
@@ -307,7 +295,7 @@ def _conditions(
             "has them, such as --method conditional."
         )
     conditions = list[str]()
-    far = table.clear() if max_change is None else beyond(table, max_change)
+    far = table.clear() if max_change is None else comparison.beyond(table, max_change)
     if far.height:
         row = far.sort((far["ratio"].log()).abs(), descending=True).row(0, named=True)
         conditions.append("max-change")
@@ -344,7 +332,7 @@ def _days_report(table: pl.DataFrame, labels: Sequence[str], title: str) -> list
     compared = table.drop_nulls("p_value")
     rows = compared.sort("p_value", maintain_order=True).head(_MOST_DAYS).to_dicts()
     columns = (
-        Column(DAY, first(str(row[DAY]) for row in rows), label=True),
+        Column(comparison.DAY, first(str(row[comparison.DAY]) for row in rows), label=True),
         *(cell_column(name, rows) for name in labels[1:]),
         Column("propensity", first(number_in_words(row["propensity"]) for row in rows), folded="propen-\nsity"),
         Column("other days", first(number_in_words(row["other_days"]) for row in rows), folded="other\ndays"),
@@ -358,7 +346,7 @@ def _days_report(table: pl.DataFrame, labels: Sequence[str], title: str) -> list
 
 
 def _headline(
-    table: pl.DataFrame, labels: Sequence[str], differences: Differences, *, by_day: bool
+    table: pl.DataFrame, labels: Sequence[str], differences: comparison.Differences, *, by_day: bool
 ) -> tuple[str, Reason]:
     """Whether anything has changed, in one sentence, and as a reason."""
     test, between = differences.test, "between days" if by_day else "between a and b"

@@ -1,6 +1,6 @@
 """`evaluate` of rankings by clicks: values, differences, and their tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import inf
 from shlex import quote
@@ -18,7 +18,16 @@ from posbias.io.engines.engine import Engine
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.fits.verdicts import ERRORS_UNKNOWN, heavy_weights, tail_in_words, unweighted_clicks, verdict_holds
 from posbias.io.jobs.fit import Job, name_propensities, read_pages
-from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
+from posbias.io.jobs.tables import (
+    Column,
+    Printed,
+    PrintedTable,
+    Result,
+    first,
+    interval_in_words,
+    more,
+    number_in_words,
+)
 from posbias.io.jobs.training import reasons_of_curve, weights_from
 from posbias.io.options import EvaluationOptions
 from posbias.io.ranking_names import LOGGED, OWN_ORDER
@@ -28,27 +37,27 @@ from posbias.io.results.tables import write_small_table
 
 _MOST_SHOWN = 12
 _MUCH_WITHOUT_SCORE, _MUCH_NEVER_SHOWN = 0.01, 0.1
-_DECIMALS = 4
+_FORM = ".4f"
 _VERBS = ("better", "worse")
 _FIGURES = ("difference", "ci_low", "ci_high")
 _MEAN_RANK = "mean rank of clicked results (lower is better)"
 
 
-def _share_lines(evaluation: Evaluation) -> list[dict[str, float | None]]:
-    """What each ranking lacks, as share_lines of the log; of the documents that it puts on top, those never shown."""
-    totals, rest = evaluation.totals, evaluation.totals.rest
-    of = {
-        "impressions_without_score": (rest.unscored_impressions, rest.impressions),
-        "clicks_without_score": (rest.unscored_clicks, float(totals.sums[N_CLICKS])),
-        "pages_without_score": (rest.unscored_pages, float(totals.sums[N_PAGES])),
-    }
-    shares = [
-        {name: _share(float(part[number]), whole) for name, (part, whole) in of.items()}
-        for number in range(evaluation.options.n_rankings)
-    ]
+_Shares = dict[str, float | None]
+
+
+def _shares_of(evaluation: Evaluation) -> list[_Shares]:
+    """What each ranking lacks, as shares of the log; of the documents that it puts on top, those never shown."""
+    rest, sums = evaluation.totals.rest, evaluation.totals.sums
+    clicks, pages = float(sums[N_CLICKS]), float(sums[N_PAGES])
     return [
-        {**entry, "top_never_shown": _share(float(rest.never_shown[number]), float(rest.top[number]))}
-        for number, entry in enumerate(shares)
+        {
+            "impressions_without_score": _share(float(rest.unscored_impressions[number]), rest.impressions),
+            "clicks_without_score": _share(float(rest.unscored_clicks[number]), clicks),
+            "pages_without_score": _share(float(rest.unscored_pages[number]), pages),
+            "top_never_shown": _share(float(rest.never_shown[number]), float(rest.top[number])),
+        }
+        for number in range(evaluation.options.n_rankings)
     ]
 
 
@@ -64,14 +73,14 @@ def _metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
     for measure in MEASURES:
         title = measure.title(cutoff)
         for heading, estimator, spare in (("naive", "naive", 2), ("IPS", "ips", 1), ("self-norm.", "snips", 0)):
-            values = first(_number(by_key[name, measure.name, estimator]["value"]) for name in names)
+            values = first(number_in_words(by_key[name, measure.name, estimator]["value"], _FORM) for name in names)
             above = title if estimator == "naive" else ""
             columns.append(Column(f"{above}\n{heading}", values, folded=f"{title}\n{heading}", spare=spare))
         own = [by_key[name, measure.name, "snips"] for name in names]
-        intervals = first(_interval(row["ci_low"], row["ci_high"]) for row in own)
+        intervals = first(interval_in_words(row["ci_low"], row["ci_high"], _FORM) for row in own)
         columns.append(Column("\n95 % interval", intervals, folded=f"{title}\n95 % interval", beside=True))
     if JUDGED in metrics["estimator"]:
-        judged = first(_number(by_key.get((name, NDCG, JUDGED), {}).get("value")) for name in names)
+        judged = first(number_in_words(by_key.get((name, NDCG, JUDGED), {}).get("value"), _FORM) for name in names)
         columns.append(Column(f"NDCG@{cutoff}\njudged", judged))
     table = PrintedTable(tuple(columns), more(len(names), "in metrics.parquet"))
     return [
@@ -81,18 +90,9 @@ def _metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
     ]
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.{_DECIMALS}f}"
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "-" if low is None or high is None else f"{low:.{_DECIMALS}f} - {high:.{_DECIMALS}f}"
-
-
-def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
+def _lacks(evaluation: Evaluation, shares: Mapping[str, _Shares], section: Mapping[str, Any]) -> list[str]:
     """Sentences on what the values rest on, and on what rankings lack."""
-    totals, clicks = evaluation.totals, float(evaluation.totals.sums[N_CLICKS])
-    clipped = _share(totals.rest.clipped, clicks - totals.rest.unweighted) or 0.0
+    clipped = section["share_clipped"] or 0.0
     words = {
         "impressions_without_score": "of the impressions have no score",
         "clicks_without_score": "of the clicks",
@@ -100,11 +100,11 @@ def _lacks(evaluation: Evaluation, names: Sequence[str]) -> list[str]:
         "top_never_shown": f"of its first {evaluation.options.depth} documents were never shown for their query",
     }
     lines: list[str] = []
-    for name, entry in list(zip(names, _share_lines(evaluation), strict=True))[1:]:
+    for name, entry in shares.items():
         parts = [f"{entry[key]:.1%} {text}" for key, text in words.items() if entry[key]]
         lines += [f"{name}: {', '.join(parts)}"] if parts else []
     basis = (
-        f"{plural(totals.rest.n_pages, 'pages')}, {plural(clicks, 'clicks')}, {plural(totals.n_queries, 'queries')} "
+        f"{', '.join(plural(section[name], name) for name in ('pages', 'clicks', 'queries'))} "
         f"(worth {evaluation.effective_queries:,.0f} equal ones); {clipped:.1%} of the weighted clicks clipped"
     )
     return [basis + tail_in_words(*evaluation.pareto_k), *lines[:_MOST_SHOWN]]
@@ -133,11 +133,11 @@ def _compared(metrics: pl.DataFrame, differences: pl.DataFrame) -> list[Reason]:
                 first, other = (name, baseline) if own["verdict"] == "better" else (baseline, name)
             both = [values.filter(ranking=one, metric=measure.name)["value"].item() for one in (first, other)]
             ends = sorted((own["ci_low"], own["ci_high"]) if first == name else (-own["ci_low"], -own["ci_high"]))
-            interval = " to ".join(f"{end:.{_DECIMALS}f}" for end in ends)
+            interval = " to ".join(f"{end:{_FORM}}" for end in ends)
             title = _title(measure, own["k"])
             parts.append(
-                f"{title} {both[0]:.{_DECIMALS}f} against {both[1]:.{_DECIMALS}f} (difference "
-                f"{both[0] - both[1]:.{_DECIMALS}f}, 95 % interval {interval})"
+                f"{title} {both[0]:{_FORM}} against {both[1]:{_FORM}} (difference "
+                f"{both[0] - both[1]:{_FORM}}, 95 % interval {interval})"
             )
             figures |= {f"{measure.name}_{key}" if number else key: own[key] for key in _FIGURES}
         names = [OWN_ORDER if one == LOGGED else one for one in (first, other)]
@@ -149,7 +149,7 @@ def _title(measure: Measure, cutoff: int | None) -> str:
     return _MEAN_RANK if measure.name == "arp" else measure.title(cutoff or 0)
 
 
-def _against(evaluation: Evaluation, names: Sequence[str]) -> list[Reason]:
+def _against(evaluation: Evaluation, shares: Mapping[str, _Shares]) -> list[Reason]:
     """What speaks against the values."""
     totals, reasons = evaluation.totals, list[Reason]()
     clicks = float(totals.sums[N_CLICKS])
@@ -162,7 +162,7 @@ def _against(evaluation: Evaluation, names: Sequence[str]) -> list[Reason]:
         reasons.append(ERRORS_UNKNOWN)
     if totals.n_queries == 1:
         reasons.append(reason("one-query"))
-    for name, entry in list(zip(names, _share_lines(evaluation), strict=True))[1:]:
+    for name, entry in shares.items():
         if (entry["clicks_without_score"] or 0.0) > _MUCH_WITHOUT_SCORE:
             figures = {"ranking": name, "share": entry["clicks_without_score"]}
             reasons.append(reason("scores-missing.of-clicks", figures))
@@ -219,15 +219,24 @@ def evaluate(job: Job, fitted: PreviousFit, given: EvaluationOptions, engine: En
     differences = difference_table(evaluation, names, baseline, judged)
     write_small_table(metrics, result.folder, METRICS, csv=given.csv)
     write_small_table(differences, result.folder, DIFFERENCES, csv=given.csv)
-    result.content["weights_from"] = weights_from(given.propensity, chosen)
     result.reasons += reasons_of_curve(chosen)
-    _describe(evaluation, rankings, names[baseline], bound, result)
+    section = _section(evaluation, names[baseline], bound)
+    of_others = dict(zip(rankings.names, _shares_of(evaluation)[1:], strict=True))
+    result.content |= {
+        "weights_from": weights_from(given.propensity, chosen),
+        "evaluation": section,
+        "rankings": [
+            {"name": name, "file": file, **share}
+            for (name, share), file in zip(of_others.items(), rankings.files, strict=True)
+        ],
+        "ranking_files": {str(source.path): source.digest() for source in rankings.sources},
+    }
     result.printed += _metrics_table(metrics, given.cutoff)
-    result.facts += _lacks(evaluation, names)
+    result.facts += _lacks(evaluation, of_others, section)
     if bound is not None:  # the larger of the two bounds stands nowhere, as each holds alone
         bounded = metrics.filter(pl.col("hoeffding_bound").is_not_null()).head(_MOST_SHOWN)
         of_each = "; ".join(
-            f"{row['ranking']} {_number(row['hoeffding_bound'])} and {_number(row['bernstein_bound'])}"
+            f"{row['ranking']} {row['hoeffding_bound']:{_FORM}} and {number_in_words(row['bernstein_bound'], _FORM)}"
             for row in bounded.iter_rows(named=True)
         )
         result.printed.append(
@@ -242,7 +251,7 @@ def evaluate(job: Job, fitted: PreviousFit, given: EvaluationOptions, engine: En
     result.content["verdicts"] = [one.figures for one in held]
     result.headline = _headline(compared)
     in_turn = chain.from_iterable(zip(compared[:_MOST_SHOWN], held, strict=False))
-    result.reasons += [*rankings.in_doubt(), *in_turn, *_against(evaluation, names)]
+    result.reasons += [*rankings.in_doubt(), *in_turn, *_against(evaluation, of_others)]
     scores = " ".join(f"--scores {quote(named)}" for named in given.scores or ())
     files = scores or " ".join(f"--rankings {quote(named)}" for named in given.rankings or ())
     by_rank = " --order rank" if given.order == "rank" else ""
@@ -264,15 +273,14 @@ def _baseline(given: EvaluationOptions, rankings: Rankings) -> int:
     return names.index(named)
 
 
-def _describe(evaluation: Evaluation, rankings: Rankings, baseline: str, bound: Bound | None, result: Result) -> None:
-    """Say in the manifest what the values rest on."""
-    totals = evaluation.totals
+def _section(evaluation: Evaluation, baseline: str, bound: Bound | None) -> dict[str, Any]:
+    """The section of the manifest that says what the values rest on."""
+    totals, options, (pareto_k, at_most) = evaluation.totals, evaluation.options, evaluation.pareto_k
     clicks = float(totals.sums[N_CLICKS])
-    weighted, (pareto_k, at_most) = clicks - totals.rest.unweighted, evaluation.pareto_k
-    section: dict[str, Any] = {
+    return {
         "baseline": baseline,
-        "candidates": evaluation.options.candidates,
-        "cutoff": evaluation.options.depth,
+        "candidates": options.candidates,
+        "cutoff": options.depth,
         "pages": totals.rest.n_pages,
         "queries": totals.n_queries,
         "effective_queries": evaluation.effective_queries,
@@ -280,16 +288,7 @@ def _describe(evaluation: Evaluation, rankings: Rankings, baseline: str, bound: 
         "clicks_without_propensity": totals.rest.unweighted,
         "pareto_k": pareto_k,
         "pareto_k_at_most": at_most,
-        "share_clipped": totals.rest.clipped / weighted if weighted > 0 else None,
+        "share_clipped": _share(totals.rest.clipped, clicks - totals.rest.unweighted),
         "errors_of_theta": evaluation.covariance is not None,
+        **({} if bound is None else {"bound": bound.description(evaluation)}),
     }
-    if bound is not None:
-        section["bound"] = bound.description(evaluation)
-    result.content["evaluation"] = section
-    shares = _share_lines(evaluation)
-    digests = {str(source.path): source.digest() for source in rankings.sources}
-    result.content["rankings"] = [
-        {"name": name, "file": file, **shares[number]}
-        for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True), start=1)
-    ]
-    result.content["ranking_files"] = digests

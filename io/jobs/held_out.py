@@ -10,25 +10,8 @@ import polars as pl
 from posbias.core.choices import unknown_name
 from posbias.core.errors import SchemaError, UsageError, plural, population
 from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, ranked
-from posbias.core.models import ClickModel, click_model_names, get_click_model, model_names
-from posbias.core.models import judging as tables
+from posbias.core.models import ClickModel, click_model_names, get_click_model, judging, model_names
 from posbias.core.models.em import EMOptions, ModelEstimate, fit
-from posbias.core.models.judging import (
-    GRADE,
-    JUDGED,
-    PLACE,
-    VALUE,
-    JudgedModel,
-    ModelMeasures,
-    ModelSums,
-    SharedSums,
-    add_pages,
-    add_rates,
-    add_up_rates,
-    auc,
-    dependence_on_ranker,
-    sample_weights,
-)
 from posbias.core.models.page_matrices import UNIT, as_batch
 from posbias.core.models.position_based import TrustBiasModel
 from posbias.core.schema import DOC, PAIR, QUERY
@@ -46,7 +29,7 @@ from posbias.io.jobs.page_batches import (
     number_units,
     numbered_pages,
 )
-from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first
+from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, number_in_words
 from posbias.io.log.lists import of_one_type
 from posbias.io.options import EvaluationOptions, ModelsOptions
 from posbias.io.progress import Progress
@@ -148,17 +131,17 @@ def judge_models(
     with result.progress.stage("judging", sum(map(len, held_out_pairs.parts))) as stage:
         judged = [(model, one.parameters) for model, one in zip(models, fitted, strict=True)]
         sums, shared = _add_up(judged, tests, by.samples, by.seed, stage.advance)
-    measures = [ModelMeasures(one, shared) for one in sums]
+    measures = [judging.ModelMeasures(one, shared) for one in sums]
     of_judgments = dict[str, dict[str, float | None]]()
     if rankings.judgments is not None:
         judgments = read_judgments(rankings.judgments, read.log.roles, read.log.schema)
         of_judgments = _by_judgments(judged, of_pairs, pairs, judgments, rankings.cutoff, by.seed)
-    table = tables.model_table(models, fitted, measures, of_judgments)
+    table = judging.model_table(models, fitted, measures, of_judgments)
     written = {
         "models": table,
-        "perplexity_by_position": tables.position_table(models, measures, shared),
-        "calibration": tables.calibration_table(models, measures),
-        "parameters": tables.parameters_table(models, fitted),
+        "perplexity_by_position": judging.position_table(models, measures, shared),
+        "calibration": judging.calibration_table(models, measures),
+        "parameters": judging.parameters_table(models, fitted),
     }
     for name, frame in written.items():
         write_small_table(frame, result.folder, name, csv=rankings.csv)
@@ -242,27 +225,36 @@ def _check_positions(models: Sequence[ClickModel], n_positions: int) -> None:
 
 
 def _add_up(
-    judged: Sequence[JudgedModel], tests: Sequence[LogPages], samples: int, seed: int, advance: Callable[[], None]
-) -> tuple[list[ModelSums], SharedSums]:
+    judged: Sequence[judging.JudgedModel],
+    tests: Sequence[LogPages],
+    samples: int,
+    seed: int,
+    advance: Callable[[], None],
+) -> tuple[list[judging.ModelSums], judging.SharedSums]:
     """The sums of all models over the pages to be judged by, part by part, and those that are the same for all."""
     n_positions = tests[0].n_positions
-    sums, shared = [ModelSums(samples, n_positions) for _ in judged], SharedSums(samples, n_positions)
+    sums, shared = [judging.ModelSums(samples, n_positions) for _ in judged], judging.SharedSums(samples, n_positions)
     number = 0
     for frames in zip(*(test.parts for test in tests), strict=True):
         rates: list[pl.DataFrame] = []
         for same_pages in zip(*frames, strict=True):
             batches = [as_batch(frame.load()) for frame in same_pages]
-            weights = sample_weights(batches[0], samples, seed, number)
-            rates.append(add_pages(judged, batches, weights, sums, shared))
+            weights = judging.sample_weights(batches[0], samples, seed, number)
+            rates.append(judging.add_pages(judged, batches, weights, sums, shared))
             number += 1
             advance()
         if rates:
-            add_rates(add_up_rates(rates), sums)
+            judging.add_rates(judging.add_up_rates(rates), sums)
     return sums, shared
 
 
 def _by_judgments(
-    judged: Sequence[JudgedModel], learnt: LogPages, units: Units, judgments: pl.DataFrame, cutoff: int, seed: int
+    judged: Sequence[judging.JudgedModel],
+    learnt: LogPages,
+    units: Units,
+    judgments: pl.DataFrame,
+    cutoff: int,
+    seed: int,
 ) -> dict[str, dict[str, float | None]]:
     """NDCG, AUC and dependence on the ranker of each model that tells documents apart.
 
@@ -280,19 +272,19 @@ def _by_judgments(
         shown += np.bincount(batch.unit.ravel(), weight, minlength=len(shown))
         places += np.bincount(batch.unit.ravel(), weight * batch.position.ravel(), minlength=len(shown))
     pairs = units.scan().sort(UNIT).select(QUERY, DOC).collect()
-    pairs = pairs.with_columns(pl.Series(PLACE, places / np.maximum(shown, 1e-300)))
+    pairs = pairs.with_columns(pl.Series(judging.PLACE, places / np.maximum(shown, 1e-300)))
     measures = dict[str, dict[str, float | None]]()
     for model, parameters in judged:
         relevance = model.relevance(parameters)
         if relevance is None:
             continue
-        own = pairs.with_columns(pl.Series(VALUE, relevance[:-1]))
-        lists = ranked(own.select(pl.lit(1).alias(RANKING), QUERY, DOC, pl.col(VALUE).alias(SCORE)))
+        own = pairs.with_columns(pl.Series(judging.VALUE, relevance[:-1]))
+        lists = ranked(own.select(pl.lit(1).alias(RANKING), QUERY, DOC, pl.col(judging.VALUE).alias(SCORE)))
         mean = ndcg_by_query(lists, judgments, 2, cutoff)["1"].mean()
-        joined = own.join(judgments, on=[QUERY, DOC], nulls_equal=True).rename({"relevance": GRADE})
-        dependence = dependence_on_ranker(joined, seed)
-        ndcg, area = mean if isinstance(mean, float) else None, auc(joined) if joined.height else None
-        measures[model.name] = tables.of_relevance(ndcg, area, dependence)
+        joined = own.join(judgments, on=[QUERY, DOC], nulls_equal=True).rename({"relevance": judging.GRADE})
+        dependence = judging.dependence_on_ranker(joined, seed)
+        ndcg, area = mean if isinstance(mean, float) else None, judging.auc(joined) if joined.height else None
+        measures[model.name] = judging.of_relevance(ndcg, area, dependence)
     return measures
 
 
@@ -300,10 +292,8 @@ def _model_tables(models: pl.DataFrame, sessions: int) -> list[Printed]:
     """The models, the best first."""
     rows = models.to_dicts()
 
-    def column(heading: str, name: str, decimals: int = 4, spare: int = 0) -> Column:
-        return Column(
-            heading, first("-" if row[name] is None else f"{row[name]:.{decimals}f}" for row in rows), "", spare
-        )
+    def column(heading: str, name: str, form: str = ".4f", spare: int = 0) -> Column:
+        return Column(heading, first(number_in_words(row[name], form) for row in rows), "", spare)
 
     def below_best(heading: str, name: str, sign: int) -> Column:
         cells = ("-" if row["difference"] == 0 else f"{sign * row[name]:.5f}" for row in rows)
@@ -311,15 +301,15 @@ def _model_tables(models: pl.DataFrame, sessions: int) -> list[Printed]:
 
     columns = [
         Column("model", first(row["model"] for row in rows), label=True, text=True),
-        column("log-\nlikelihood", "log_likelihood", 5),
+        column("log-\nlikelihood", "log_likelihood", ".5f"),
         below_best("below the\nbest", "difference", -1),
         below_best("std.\nerror", "difference_std_error", 1),
         column("perplexity", "perplexity", spare=1),
         column("given\nclicks", "conditional_perplexity", spare=2),
         column("rate\nerror", "rate_error", spare=3),
     ]
-    if set(JUDGED) <= set(models.columns):
-        columns += [column(heading, name) for heading, name in zip(("NDCG", "AUC"), JUDGED[:2], strict=True)]
+    if set(judging.JUDGED) <= set(models.columns):
+        columns += [column(heading, name) for heading, name in zip(("NDCG", "AUC"), judging.JUDGED[:2], strict=True)]
     title = f"click models by {plural(sessions, 'held-out sessions')}; log-likelihood per position: more is better"
     return [title, PrintedTable(tuple(columns)), population("more sessions of these queries")]
 

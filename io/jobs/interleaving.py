@@ -28,7 +28,7 @@ from posbias.io.engines.engine import Engine, ReadLog, sums_by
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.fits.verdicts import label_in_words, unweighted_clicks
 from posbias.io.jobs.fit import Job, name_propensities, read_pages
-from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
+from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, number_in_words
 from posbias.io.log.clicks import Rows
 from posbias.io.log.faults import Quantity, faults_in
 from posbias.io.log.sources import of_file
@@ -557,8 +557,8 @@ def _table(
     columns = (
         Column("question", tuple(_WORDS[question] for question in verdicts), label=True, text=True),
         Column("winner", tuple(winner or no_winner for winner in winners), text=True),
-        Column("E", tuple(_number(of.e_value, ".3g") for of in verdicts.values())),
-        Column("difference\na page", tuple(_number(verdict.difference, "+.4f") for verdict in verdicts.values())),
+        Column("E", tuple(number_in_words(of.e_value, ".3g") for of in verdicts.values())),
+        Column("difference\na page", tuple(number_in_words(of.difference, "+.4f") for of in verdicts.values())),
         Column(
             "95 % interval,\nat any look",
             tuple(_interval(verdict.interval) for verdict in verdicts.values()),
@@ -577,10 +577,6 @@ def _figures(verdict: Verdict) -> dict[str, float | None]:
     """The numbers of a verdict by name; None for what is no number."""
     values = verdict.e_value, verdict.difference, *verdict.interval
     return {name: value if math.isfinite(value) else None for name, value in zip(_FIGURES, values, strict=True)}
-
-
-def _number(value: float, form: str) -> str:
-    return format(value, form) if math.isfinite(value) else "-"
 
 
 def _interval(ends: tuple[float, float]) -> str:

@@ -1,8 +1,9 @@
 """Printed results of jobs on logs, fits and weights: tables and sentences, from what has been computed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -200,16 +201,16 @@ def propensity_table(fit: Fit) -> list[Printed]:
     rows = fit.propensities.to_dicts()
     columns = [cell_column(name, rows) for name in fit.statistics.cells.columns]
     if shrunk is None:
-        columns.append(_numbers("impressions", "impressions", rows, _count, folded="impres-\nsions"))
-    columns.append(_numbers("clicks", "clicks", rows, _count))
-    columns.append(_numbers("propensity", "propensity", rows, number_in_words, folded="propen-\nsity"))
+        columns.append(_numbers("impressions", "impressions", rows, ",.0f", folded="impres-\nsions"))
+    columns.append(_numbers("clicks", "clicks", rows, ",.0f"))
+    columns.append(_numbers("propensity", "propensity", rows, folded="propen-\nsity"))
     if not fit.propensities["ci_high"].is_null().all():
         columns.append(_intervals("95 % interval", "ci", rows))
     if not fit.propensities[WEIGHT_PROPENSITY].equals(fit.propensities[PROPENSITY], null_equal=True):
-        columns.append(_numbers("for\nweights", WEIGHT_PROPENSITY, rows, number_in_words))
+        columns.append(_numbers("for\nweights", WEIGHT_PROPENSITY, rows))
     columns += _compared(fit, rows)
     if fit.shrunk is None and fit.propensities["linking_clicks"].sum():
-        columns.append(_numbers("linking\nclicks", "linking_clicks", rows, _count, spare=1))
+        columns.append(_numbers("linking\nclicks", "linking_clicks", rows, ",.0f", spare=1))
     remarks = [f"{cell_in_words(fit, number)}: {row['reason']}" for number, row in enumerate(rows) if row["reason"]]
     if len(remarks) > _MOST_REMARKS:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
@@ -226,9 +227,9 @@ def clicks_above_table(fit: Fit) -> list[Printed]:
     rows = tests.by_clicks_above
     columns = (
         Column("clicks\nabove", tuple(clicks_above_in_words(row) for row in rows), label=True),
-        Column("impressions", tuple(_count(row.impressions) for row in rows), spare=1),
-        Column("observed\nclicks", tuple(_count(row.observed_clicks) for row in rows)),
-        Column("expected\nclicks", tuple(_count(row.expected_clicks) for row in rows)),
+        Column("impressions", tuple(f"{row.impressions:,.0f}" for row in rows), spare=1),
+        Column("observed\nclicks", tuple(f"{row.observed_clicks:,.0f}" for row in rows)),
+        Column("expected\nclicks", tuple(f"{row.expected_clicks:,.0f}" for row in rows)),
         Column("observed /\nexpected", tuple(number_in_words(row.ratio) for row in rows)),
         Column("95 % interval", tuple(interval_in_words(*(row.interval or (None, None))) for row in rows), beside=True),
     )
@@ -248,13 +249,14 @@ def _numbers(
     heading: str,
     name: str,
     rows: _Cells,
-    written: Callable[[Any], str],
+    form: str | None = None,
     *,
     folded: str = "",
     spare: int = 0,
     detail: bool = False,
 ) -> Column:
-    return Column(heading, first(written(row[name]) for row in rows), folded=folded, spare=spare, detail=detail)
+    cells = first(number_in_words(row[name], form) for row in rows)
+    return Column(heading, cells, folded=folded, spare=spare, detail=detail)
 
 
 def _intervals(heading: str, name: str, rows: _Cells, spare: int = 0) -> Column:
@@ -266,18 +268,18 @@ def _compared(fit: Fit, rows: _Cells) -> list[Column]:
     """The column beside the estimate: that of each context alone, the moment estimate, or joint EM."""
     if fit.shrunk is not None:
         return [
-            _numbers("unshrunk", "unshrunk_propensity", rows, number_in_words, spare=1),
+            _numbers("unshrunk", "unshrunk_propensity", rows, spare=1),
             _intervals("its interval", "unshrunk_ci", rows, spare=1),
         ]
     if fit.arms is not None and fit.arms.bent is not None:
         return [
-            _numbers("by arms", "arms_propensity", rows, number_in_words, spare=1),
+            _numbers("by arms", "arms_propensity", rows, spare=1),
             _intervals("its interval", "arms_ci", rows, spare=1),
         ]
     if fit.from_rows is not None and fit.from_rows.moment is not None:
-        return [_numbers("moment", "moment_propensity", rows, number_in_words, spare=2)]
+        return [_numbers("moment", "moment_propensity", rows, spare=2)]
     if fit.joint is not None and fit.joint is not fit.estimate:
-        return [_numbers("joint EM", "joint_propensity", rows, number_in_words, spare=2, detail=True)]
+        return [_numbers("joint EM", "joint_propensity", rows, spare=2, detail=True)]
     return []
 
 
@@ -292,19 +294,15 @@ def features_line(report: dict[str, Any]) -> str:
     )
 
 
-def _count(value: float) -> str:
-    return f"{value:,.0f}"
-
-
-def number_in_words(value: float | None) -> str:
-    """A propensity or a ratio, with three decimals or two digits."""
-    if value is None:
+def number_in_words(value: float | None, form: str | None = None) -> str:
+    """A number in a format, by default with three decimals or two digits; a dash for none and NaN."""
+    if value is None or isnan(value):
         return "-"
-    return f"{value:.3f}" if value >= _THREE_DECIMALS else f"{value:.2g}"
+    return format(value, form or (".3f" if value >= _THREE_DECIMALS else ".2g"))
 
 
-def interval_in_words(low: float | None, high: float | None) -> str:
+def interval_in_words(low: float | None, high: float | None, form: str | None = None) -> str:
     """An interval of such numbers; where only its upper end is known, a limit."""
     if low is None:
-        return "-" if high is None else f"below {number_in_words(high)}"
-    return f"{number_in_words(low)} - {number_in_words(high)}"
+        return "-" if high is None else f"below {number_in_words(high, form)}"
+    return f"{number_in_words(low, form)} - {number_in_words(high, form)}"
