@@ -1,6 +1,6 @@
 """Estimates from features: learnt from a sample of pages, then made from all rows, part by part."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
@@ -35,25 +35,24 @@ from posbias.core.features import (
     tree_options,
 )
 from posbias.core.fit.diagnostics import FromRows
-from posbias.core.learners.boosting import BinnedRows, bin_rows
+from posbias.core.learners.boosting import BinnedRows, RowsBy, bin_rows
 from posbias.core.learners.learning import sigmoid
 from posbias.core.learners.models import Forest
 from posbias.core.schema import CLICK, DOC, QUERY, SESSION, WEIGHT
 from posbias.core.standard_errors.cluster import Intervals
 from posbias.core.training.layout import GROUP, get_layout
 from posbias.io.counting.count import CountedLog
-from posbias.io.engines.engine import Engine
+from posbias.io.engines.engine import Engine, collected
 from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason
-from posbias.io.training.feature_parts import FeaturesOfPart, RowsRequest, bring_features, chunks, rows_per_chunk
-from posbias.io.training.laid_out import Feature, LaidOut, keep_rows
+from posbias.io.training.feature_parts import RowsRequest, bring_features
+from posbias.io.training.laid_out import Feature, LaidOut, as_numbers, in_pieces, keep_rows
 
 DRAW, CELL, CLUSTER, OWN_WEIGHT = "posbias_draw", "posbias_cell", "posbias_cluster", "posbias_weight"
 _STRATUM, _EXPOSURE = "posbias_stratum", "posbias_exposure"
 
-_MOST_ROWS_AT_ONCE = 1 << 21
-_OTHER_SEED = 2  # so that pieces of a bucket are no buckets
+Singles = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 _BYTES_PER_VALUE = 8  # of the sample: as read, and binned, once for each fold to learn and once to follow
 _SHARE = 3  # of the memory, for the sample
 
@@ -136,80 +135,37 @@ class _Layout:
 
 def _lay_out(number: int, impressions: pl.LazyFrame, layout: _Layout) -> list[LaidOut]:
     """The rows of a bucket; of one that a frequent query makes large, in pieces of whole clusters."""
-    n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
-    key = pl.col(SESSION if layout.by == "session" else QUERY).hash(_OTHER_SEED) % n_pieces
-    parts = list[LaidOut]()
-    for piece in range(n_pieces):
-        some = (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
-        parts += keep_rows(layout.folder, f"impressions-{number:05d}-{piece:05d}", layout.rows(some), None)
-    return parts
+    key = SESSION if layout.by == "session" else QUERY
+    return [
+        part
+        for piece, some in enumerate(map(collected, in_pieces(impressions, key)))
+        for part in keep_rows(layout.folder, f"impressions-{number:05d}-{piece:05d}", layout.rows(some), None)
+    ]
 
 
 @dataclass(frozen=True)
 class Impressions:
     """The rows of a log."""
 
-    parts: tuple[tuple[LaidOut, FeaturesOfPart], ...]  # by page, whole clusters each, and where their features are
+    parts: tuple[LaidOut, ...]  # by page, whole clusters each
     features: tuple[Feature, ...]
     memory: int  # target for the memory of the process, in bytes
 
     @property
     def n_pages(self) -> int:
         """Number of pages."""
-        return sum(part.n_groups for part, _ in self.parts)
+        return sum(part.n_groups for part in self.parts)
 
-    def chunks(
-        self, part: tuple[LaidOut, FeaturesOfPart], choose: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows
-    ) -> Iterator[tuple[pl.DataFrame, "Matrix"]]:
-        """The rows of a part, and their features, so many at once as fit.
-
-        Args:
-            part: one of the parts.
-            choose: picks rows before features are brought to them.
-        """
-        laid_out, features = part
-        own = {name.meta.output_name() for name in features.own}
-        rows = laid_out.rows
-        others = [name for name in rows.scan().collect_schema().names() if name not in own]
-        in_reach = features.held(self.memory)
-        for chunk in chunks(rows, rows_per_chunk(len(self.features), self.memory)):
-            some = choose(chunk)
-            if some.height:
-                with_features = in_reach.bring(some, others)
-                yield with_features.select(others), Matrix(_as_numbers(with_features, self.features))
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """Features as single-precision numbers, which trees compare as double; shape (n, F), nan where one is missing."""
-
-    values: np.ndarray[tuple[int, int], np.dtype[np.float32]]
-
-    def __len__(self) -> int:
-        """Number of rows."""
-        return len(self.values)
-
-    def __getitem__(self, rows: slice | Integers, /) -> Floats:
-        """Some rows in double precision."""
-        return self.values[rows].astype(np.float64)
-
-
-def _as_numbers(rows: pl.DataFrame, features: tuple[Feature, ...]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    """Texts as their place among the categories, booleans as 0 and 1, what is missing as nan."""
-    read = (
-        pl.col(feature.name)
-        if feature.categories is None
-        else pl.col(feature.name).cast(pl.Enum(feature.categories), strict=False).to_physical()
-        for feature in features
-    )
-    return rows.select(read).cast(pl.Float32).fill_null(np.nan).to_numpy()
+    def numbers(self, rows: pl.DataFrame) -> Singles:
+        """The features of rows, shape (n, F): texts as places among the categories, what is missing as nan."""
+        return as_numbers(rows, self.features).cast(pl.Float32).fill_null(np.nan).to_numpy()
 
 
 def _sample(
     impressions: Impressions, counted: CountedLog, request: RowsRequest, progress: Progress
 ) -> tuple[LearningRows, BinnedRows, Integers, Floats | None]:
     """The rows of a sample of pages that fits into memory, the page of each row, and its score if one is named."""
-    n_rows = sum(part.n_rows for part, _ in impressions.parts)
+    n_rows = sum(part.n_rows for part in impressions.parts)
     width = len(impressions.features) * _BYTES_PER_VALUE
     fitting = impressions.memory // _SHARE / max(width * n_rows, 1)
     share = min(1.0, request.sample_pages / max(impressions.n_pages, 1), fitting)
@@ -218,12 +174,12 @@ def _sample(
         return rows if share >= 1 else rows.filter(pl.Series(in_sample(rows[DRAW].to_numpy(), share)))
 
     frames: list[pl.DataFrame] = []
-    matrices: list[Matrix] = []
+    matrices: list[Singles] = []
     with progress.stage("sampling pages", len(impressions.parts)) as stage:
         for part in impressions.parts:
-            for rows, matrix in impressions.chunks(part, sampled):
+            for rows in part.chunks(impressions.memory, sampled):
                 frames.append(rows.select(DRAW, CELL, CLICK, OWN_WEIGHT))
-                matrices.append(matrix)
+                matrices.append(impressions.numbers(rows))
             stage.advance()
         if not frames:
             raise SchemaError("--sample-pages: no page is in the sample. Ask for more pages.")
@@ -236,18 +192,18 @@ def _sample(
             position=statistics.position_of_cell,
             context=statistics.context_of_cell,
         )
-        values = Matrix(np.concatenate([matrix.values for matrix in matrices]))
+        values = np.concatenate(matrices)
         matrices.clear()
-        first = values.values[:1]
-        if not ((values.values != first) & ~(np.isnan(values.values) & np.isnan(first))).any():
+        first = values[:1]
+        if not ((values != first) & ~(np.isnan(values) & np.isnan(first))).any():
             raise SchemaError(
                 f"the features do not differ: each has one value in all of {len(values):,} rows. Name others "
                 "(--features, --feature), or more pages (--sample-pages)."
             )
         names = [feature.name for feature in impressions.features]
         categorical = [number for number, feature in enumerate(impressions.features) if feature.categories is not None]
-        binned = bin_rows(values, names, categorical, tree_options(values.values.size))
-        score = None if request.score is None else values.values[:, names.index(request.score)].astype(np.float64)
+        binned = bin_rows(_in_double(values), names, categorical, tree_options(values.size))
+        score = None if request.score is None else values[:, names.index(request.score)].astype(np.float64)
         return learning, binned, np.unique(rows[DRAW].to_numpy(), return_inverse=True)[1], score
 
 
@@ -286,8 +242,8 @@ def _by_strata(
     scored: list[KeptFrame] = []
     with progress.stage("exposure", len(impressions.parts)) as stage:
         for number, part in enumerate(impressions.parts):
-            folder = None if part[0].rows.in_memory else engine.scratch
-            frames = [_scored(of_chunk, matrix, learned, edges) for of_chunk, matrix in impressions.chunks(part)]
+            folder = None if part.rows.in_memory else engine.scratch
+            frames = [_scored(rows, impressions.numbers(rows), learned, edges) for rows in part.chunks(engine.memory)]
             stage.advance()
             scored.append(keep(pl.concat(frames), folder, f"exposure-{number:05d}"))
     statistics = counted.statistics
@@ -301,22 +257,27 @@ def _by_strata(
     return estimate, np.where(np.isfinite(estimate.propensity), moment, np.nan)
 
 
-def _scored(rows: pl.DataFrame, matrix: Matrix, learned: Nuisances, edges: StratumEdges) -> pl.DataFrame:
+def _in_double(values: Singles) -> RowsBy:
+    """Single-precision numbers as rows of features, which trees compare as double."""
+    return RowsBy(len(values), lambda some: values[some].astype(np.float64))
+
+
+def _scored(rows: pl.DataFrame, values: Singles, learned: Nuisances, edges: StratumEdges) -> pl.DataFrame:
     """Rows with stratum and exposure."""
     fold = fold_of(rows[DRAW].to_numpy())
-    scores, places = _by_fold(learned.relevance, matrix, fold), _by_fold(learned.place, matrix, fold)
+    scores, places = _by_fold(learned.relevance, values, fold), _by_fold(learned.place, values, fold)
     return rows.select(CLUSTER, CELL, CLICK, OWN_WEIGHT).with_columns(
         pl.Series(_STRATUM, edges.stratum(scores, places, fold).astype(np.int32)), pl.Series(_EXPOSURE, sigmoid(scores))
     )
 
 
-def _by_fold(forests: Iterable[Forest], matrix: Matrix, fold: Integers) -> Floats:
+def _by_fold(forests: Iterable[Forest], values: Singles, fold: Integers) -> Floats:
     """The scores of rows, each by the trees that have not seen its fold."""
     scores = np.zeros(len(fold))
     for one, forest in enumerate(forests):
         rows = np.flatnonzero(fold == one)
         if len(rows):
-            scores[rows] = forest.scores(Matrix(matrix.values[rows]), threads=1)
+            scores[rows] = forest.scores(_in_double(values[rows]), threads=1)
     return scores
 
 

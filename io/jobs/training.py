@@ -23,9 +23,8 @@ from posbias.io.jobs.tables import Result
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason, reason
 from posbias.io.training.feature_parts import FeaturesRequest, bring_features
-from posbias.io.training.format import TrainingFormat, write_as_laid_out, write_training_sets
+from posbias.io.training.format import TrainingFormat, write_training_sets
 from posbias.io.training.laid_out import (
-    PageLayout,
     RowBuffer,
     TrainingSet,
     by_signature,
@@ -37,6 +36,7 @@ from posbias.io.training.laid_out import (
     propensities_of_cells,
     scales_of_contexts,
     together,
+    weigh_and_lay_out,
     weights_for,
     with_squared_clicks,
 )
@@ -169,23 +169,22 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
         SchemaError: a split has nothing to learn from.
         StatisticsError: the layout needs the pages, and there are only statistics.
     """
-    layout, features, n_documents = request.layout, request.features, 0
+    layout, features, n_documents, without_features = request.layout, request.features, 0, 0
     read = data.read if isinstance(data, CountedLog) else data
     weighed = weigh(data, request.weights, engine, result.progress)
     result.content["weights_from"] = weighed.section
     result.reasons += weighed.reasons
+    in_memory = read is not None and read.buckets.in_memory
     if isinstance(data, CountedLog) and isinstance(layout, LayoutOfCounts):
         in_memory = data.in_memory
-    else:
-        in_memory = read is not None and read.buckets.in_memory
     passes_on = engine.in_this_process and not (features.tables or features.columns)
     buffer = RowBuffer(None if in_memory else engine.scratch, request.validation, request.validation_by, passes_on)
     if isinstance(layout, LayoutOfCounts):
         pairs, terms, rows_of, n_documents = weighed.documents(layout)
         laid_out = lay_out_pairs(pairs, terms, rows_of, engine, buffer, result.progress)
     elif weighed.pages is not None:
-        page_layout = PageLayout(layout, request.grouping, weighed.weigh)
-        laid_out = lay_out_pages(weighed.pages, page_layout, buffer, result.progress)
+        rows_of = partial(weigh_and_lay_out, layout=layout, grouping=request.grouping, weigh=weighed.weigh)
+        laid_out = lay_out_pages(weighed.pages, rows_of, request.grouping, buffer, result.progress)
     else:
         raise StatisticsError(f"--layout {layout.name}: it needs the logs, not only statistics. Give the logs.")
     summary = weighed.weights.summary
@@ -198,15 +197,17 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
     if not result.headline:  # of a weighing alone: a fit has its own
         result.headline = f"{plural(clicks, 'clicks')} are weighted for position"
     about = TrainingSet(layout, layout.ids(request.grouping), (), request.search_index)
+    write = partial(
+        write_training_sets, splits=buffer.splits, form=request.form, memory=engine.memory, folder=result.folder
+    )
     if passes_on:
         with closing(laid_out):  # where writing fails, nothing more is laid out
-            sizes = write_as_laid_out(laid_out, buffer.splits, about, request.form, engine.memory, result.folder)
-        n_rows = sum(size["rows"] for size in sizes.values())
+            sizes = write(laid_out, about=about)
     else:
-        kept = together(laid_out, buffer)
-        n_rows = sum(part.n_rows for parts in kept.values() for part in parts)
-        rows = bring_features(kept, features, layout, read, engine, result.progress)
-        sizes = write_training_sets(rows, about, request.form, engine, result.folder, result.progress)
+        rows = bring_features(together(laid_out, buffer), features, layout, read, engine, result.progress)
+        without_features, about = rows.left_out, replace(about, features=rows.features)
+        with result.progress.stage("writing", sum(map(len, rows.parts.values()))) as stage:
+            sizes = write([rows.parts], about=about, each=engine.each, on_part=stage.advance, left_out=without_features)
         if rows.features:
             result.content["features"] = rows.report
             result.facts.append(tables.features_line(rows.report))
@@ -215,6 +216,7 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
     of_splits = [f"{split}: {', '.join(plural(n, what) for what, n in size.items())}" for split, size in sizes.items()]
     result.facts.append("; ".join(of_splits))
     if isinstance(layout, LayoutOfCounts) and layout.one_row_each:
+        n_rows = sum(size["rows"] for size in sizes.values()) + without_features
         result.content["documents_left_out"] = left_out = n_documents - n_rows
         if isinstance(weighed.weights, ClickWeights) and left_out:
             result.reasons.append(reason("documents-without-judgment", {"documents": left_out}))

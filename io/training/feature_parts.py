@@ -6,13 +6,12 @@ Features that stand in the log itself.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from posbias.core.choices import Missing
@@ -33,7 +32,7 @@ from posbias.io.training.feature_tables import (
     feature_columns,
     open_features,
 )
-from posbias.io.training.laid_out import Feature, LaidOut, LaidOutSplits, Split, keep_rows, splits_of
+from posbias.io.training.laid_out import Feature, LaidOut, LaidOutSplits, keep_rows, keys_of
 
 _HASH, _PART = "posbias_hash", "posbias_part"
 _ROWS_OF_BATCH = 50_000
@@ -147,63 +146,14 @@ def route_rows(
     ]
 
 
-_MOST_ROWS = 1 << 20
-_FEWEST_ROWS = 1 << 10
-_BYTES_PER_ROW = 200  # ids, label, weight
-_BYTES_PER_VALUE, _COPIES = 8, 3  # as read, as joined, as a format turns it
-_SHARE = 8  # of the memory: the rest is for the part's features, and for the process itself
-
-
-def rows_per_chunk(n_features: int, memory: int) -> int:
-    """How many rows are worked on at once, by a process that may take so many bytes."""
-    width = _BYTES_PER_ROW + n_features * _BYTES_PER_VALUE * _COPIES
-    return max(min(memory // _SHARE // width, _MOST_ROWS), _FEWEST_ROWS)
-
-
-def chunks(rows: KeptFrame, size: int) -> Iterator[pl.DataFrame]:
-    """Rows in their order, in frames of whole groups.
-
-    Args:
-        rows: the rows of a part, by `group`.
-        size: the most rows of a chunk; a group that is larger is a chunk of its own.
-    """
-    lengths = rows.scan().select(pl.col(GROUP).rle().struct.field("len")).collect().to_series()
-    ends = np.cumsum(lengths.to_numpy(), dtype=np.int64)
-    start, group = 0, 0
-    while group < len(ends):
-        following = max(int(np.searchsorted(ends, start + size, side="right")), group + 1)
-        end = int(ends[following - 1])
-        yield rows.slice(start, end - start)
-        start, group = end, following
-
-
 _EXAMPLES = 3
-_SAMPLE = 1_000  # rows, to tell how wide they are
 _ROWS = "posbias_rows"
-
-
-def with_features(rows: pl.DataFrame, features: pl.LazyFrame) -> pl.DataFrame:
-    """Rows with their features as the last columns, in the same order; null where there are none.
-
-    Args:
-        rows: some rows of a part.
-        features: the features of that part: each key once. Only those of these rows are held in memory.
-    """
-    keys = keys_of(features)
-    needed = features.join(rows.lazy().select(keys).unique(), on=keys, how="semi").collect(engine="streaming")
-    return rows.join(needed, on=keys, how="left", maintain_order="left")
 
 
 def rows_with_features(rows: pl.LazyFrame, features: pl.LazyFrame) -> pl.LazyFrame:
     """Those rows that have features, in the same order."""
     keys = keys_of(features)
     return rows.join(features.select(keys), on=keys, how="semi", maintain_order="left")
-
-
-def keys_of(features: pl.LazyFrame) -> list[str]:
-    """The key of a row of features: `query` and `doc`, or `doc`."""
-    names = features.collect_schema().names()
-    return [key for key in PAIR if key in names]
 
 
 @dataclass(frozen=True)
@@ -245,7 +195,6 @@ def check_none_missing(missing: MissingFeatures, where: str) -> None:
 
 
 _VARIES = "posbias_varies:"
-_SHARE_OF_MEMORY = 4  # features of a part, if they fit, are held as long as it is worked on
 
 
 def features_of_pairs(
@@ -302,35 +251,10 @@ class RowsRequest:
 
 
 @dataclass(frozen=True)
-class FeaturesOfPart:
-    """Where the features of a part's rows are."""
-
-    own: tuple[pl.Expr, ...] = ()  # those that stand in the rows, as they are read there
-    tables: tuple[pl.LazyFrame, ...] = ()  # those to join, each key once
-
-    def held(self, memory: int) -> "FeaturesOfPart":
-        """The same, each table in memory where it takes no more than a share of so many bytes."""
-        tables: list[pl.LazyFrame] = []
-        for table in self.tables:
-            sample = table.head(_SAMPLE).collect()
-            rows = table.select(pl.len()).collect(engine="streaming").item()
-            fits = rows * sample.estimated_size() <= memory // _SHARE_OF_MEMORY * max(sample.height, 1)
-            tables.append(table.collect(engine="streaming").lazy() if fits else table)
-        return replace(self, tables=tuple(tables))
-
-    def bring(self, rows: pl.DataFrame, ids: Sequence[str]) -> pl.DataFrame:
-        """Rows with the columns that are no features first, then the features."""
-        for table in self.tables:
-            rows = with_features(rows, table)
-        joined = [name for table in self.tables for name in table.collect_schema().names() if name not in PAIR]
-        return rows.select(*ids, *self.own, *joined)
-
-
-@dataclass(frozen=True)
 class FeaturedRows:
     """Laid-out rows with their features."""
 
-    parts: Mapping[Split, Sequence[tuple[LaidOut, FeaturesOfPart]]]  # the rows, and where their features are, by split
+    parts: LaidOutSplits  # the rows, which say where their features are
     features: tuple[Feature, ...]  # the features, in their order
     report: dict[str, Any]  # what the manifest says
     reasons: tuple[Reason, ...]  # what speaks against them
@@ -359,12 +283,9 @@ def bring_features(
         LogFormatError: a table cannot be read.
         SchemaError: a table has no key or no feature, or what no model can learn from; or rows lack features.
     """
-    named: list[tuple[Split, LaidOut]] = [(split, part) for split, parts in splits_of(laid_out) for part in parts]
-    parts = [part for _, part in named]
+    parts = [part for of_split in laid_out.values() for part in of_split]
     if not parts or not (request.tables or request.columns):
-        return FeaturedRows(
-            {split: [(part, FeaturesOfPart()) for part in of] for split, of in laid_out.items()}, (), {}, ()
-        )
+        return FeaturedRows(laid_out, (), {}, ())
     with progress.stage("features") as stage:
         in_rows, tables, reasons = _open(parts, request, layout, read, engine)
         features = (*in_rows.features, *(feature for table in tables for feature in table.features))
@@ -373,19 +294,19 @@ def bring_features(
         first = len(list(engine.scratch.glob("features-*")))  # a fit may have brought features before
         folders = (engine.scratch / f"features-{first + number}" for number in range(len(tables)))
         routed = [route(table, keys, folder, engine.memory) for table, folder in zip(tables, folders, strict=True)]
-        of_part = [FeaturesOfPart(in_rows.read, tuple(frames[n] for frames in routed)) for n in range(len(parts))]
+        of_parts = zip(*routed, strict=True) if routed else ((),) * len(parts)
+        parts = [replace(part, own=in_rows.read, tables=frames) for part, frames in zip(parts, of_parts, strict=True)]
         missing = [_missing(table, parts, frames, engine) for table, frames in zip(tables, routed, strict=True)]
     if request.missing == "error":
         for table, without in zip(tables, missing, strict=True):
             check_none_missing(without, table.where)
-    left: Sequence[tuple[Split, list[LaidOut]]] = [(split, [part]) for split, part in named]
+    left = [[part] for part in parts]
     if request.missing == "drop" and any(without.rows for without in missing):
         folder = None if parts[0].rows.in_memory else engine.scratch
         work = partial(_with_features_only, layout=layout, folder=folder)
-        kept = engine.each(list(enumerate(zip(parts, of_part, strict=True))), work)
-        left = [(split, part) for (split, _), part in zip(named, kept, strict=True)]
+        left = list(engine.each(list(enumerate(parts)), work))
     before = sum(part.n_rows for part in parts)
-    left_out = before - sum(part.n_rows for _, kept in left for part in kept)
+    left_out = before - sum(part.n_rows for kept in left for part in kept)
     if left_out:
         sentence = f"{left_out:,} of {before:,} rows have no features and are left out (--missing drop)."
         reasons += (Reason("rows-without-features", CAUTION, sentence, {"left_out": left_out, "rows": before}),)
@@ -404,9 +325,8 @@ def bring_features(
     }
     for table in tables:
         check_unchanged(table.sources)
-    parts_of: dict[Split, list[tuple[LaidOut, FeaturesOfPart]]] = {split: [] for split in laid_out}
-    for (split, kept), features_of in zip(left, of_part, strict=True):
-        parts_of[split] += [(part, features_of) for part in kept]
+    in_order = iter(left)
+    parts_of: LaidOutSplits = {split: [part for _ in of for part in next(in_order)] for split, of in laid_out.items()}
     return FeaturedRows(parts_of, features, report, reasons, left_out)
 
 
@@ -481,13 +401,11 @@ def _missing(
     return replace(missing, keys=pl.concat(without).n_unique())
 
 
-def _with_features_only(
-    item: tuple[int, tuple[LaidOut, FeaturesOfPart]], layout: Layout, folder: Path | None
-) -> list[LaidOut]:
+def _with_features_only(item: tuple[int, LaidOut], layout: Layout, folder: Path | None) -> list[LaidOut]:
     """The rows of a part that have all features; no clicked group without its click, no preference without both."""
-    number, (part, features) = item
+    number, part = item
     rows = part.rows.scan().with_row_index(_ROW)
-    for table in features.tables:
+    for table in part.tables:
         rows = rows_with_features(rows, table)
     kept = layout.still_of_use(rows.collect(engine="streaming"))
     kept = kept.with_columns(pl.col(GROUP).rle_id().cast(pl.Int64))
@@ -499,4 +417,5 @@ def _with_features_only(
             joined = preferences.drop(GROUP).join(new, left_on=role, right_on=_ROW, maintain_order="left")
             preferences = joined.with_columns(pl.col(_NEW_ROW).cast(pl.Int64).alias(role)).drop(_NEW_ROW)
         preferences = preferences.select(columns)
-    return keep_rows(folder, f"with-features-{number:05d}", kept.drop(_ROW), preferences)
+    kept_rows = keep_rows(folder, f"with-features-{number:05d}", kept.drop(_ROW), preferences)
+    return [replace(of, own=part.own, tables=part.tables) for of in kept_rows]

@@ -6,9 +6,9 @@ Text files are written in pieces, one per part of the training set, and joined a
 import os
 import shutil
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import tee
 from pathlib import Path
@@ -22,18 +22,16 @@ from posbias.core.errors import SchemaError, UsageError
 from posbias.core.schema import DOC
 from posbias.core.training.layout import GROUP, LOSER, LOSER_ROW, WINNER, WINNER_ROW, Layout
 from posbias.core.training.weights import weight_columns
-from posbias.io.engines.engine import Engine
 from posbias.io.places.temporary import remove_unfinished, whole_files
-from posbias.io.progress import Progress
 from posbias.io.results.tables import as_text_columns, sink_table, write_in_one_file
-from posbias.io.training.feature_parts import FeaturedRows, FeaturesOfPart, chunks, rows_per_chunk
+from posbias.io.stores.store import one_by_one
 from posbias.io.training.laid_out import (
     LaidOut,
     LaidOutSplits,
     Split,
     TrainingPart,
     TrainingSet,
-    splits_of,
+    as_numbers,
     write_features,
 )
 
@@ -136,16 +134,6 @@ def feature_names(training_set: TrainingSet) -> list[str]:
     return [feature.name for feature in training_set.features]
 
 
-def features_as_numbers(training_set: TrainingSet, chunk: pl.DataFrame) -> pl.DataFrame:
-    """The features of a chunk: texts as their place among the categories, booleans as 0 and 1."""
-    return chunk.select(
-        pl.col(feature.name)
-        if feature.categories is None
-        else pl.col(feature.name).cast(pl.Enum(feature.categories), strict=False).to_physical()
-        for feature in training_set.features
-    ).with_columns(cs.boolean().cast(pl.Int8))
-
-
 def libsvm_lines(training_set: TrainingSet, chunk: pl.DataFrame, *start: pl.Series, first: int) -> pl.Series:
     """Lines `label qid:1 0:0.5 2:1`, as XGBoost and RankLib read them. Missing values are left out.
 
@@ -155,7 +143,7 @@ def libsvm_lines(training_set: TrainingSet, chunk: pl.DataFrame, *start: pl.Seri
         start: what stands before the features, the label first.
         first: the number of the first feature.
     """
-    features = features_as_numbers(training_set, chunk).with_columns(cs.float().fill_nan(None))
+    features = as_numbers(chunk, training_set.features).with_columns(cs.float().fill_nan(None))
     values = [pl.concat_str(pl.lit(f"{k}:"), name) for k, name in enumerate(features.columns, first)]
     return features.select(line=pl.concat_str(*start, *values, separator=" ", ignore_nulls=True))["line"]
 
@@ -260,52 +248,53 @@ class TableFormat(TrainingFormat):
 PARQUET, CSV = TableFormat("parquet"), TableFormat("csv")
 
 
+_NumberedPart = tuple[int, LaidOut, int, int, Path]
+"""The number of a part, it, its first row and group in the whole, and the folder where it is written."""
+
+
 def write_training_sets(
-    rows: FeaturedRows, about: TrainingSet, form: TrainingFormat, engine: Engine, folder: Path, progress: Progress
-) -> dict[Split, dict[str, int]]:
-    """Write each split into a directory of its own; return the number of its rows, groups and preferences.
-
-    Raises:
-        SchemaError: a split has nothing to learn from.
-    """
-    splits, about = splits_of(rows.parts), replace(about, features=rows.features)
-    written: dict[Split, _Written] = {split: _Written(about, form, folder / split) for split, _ in splits}
-    numbered = [written[split].number(*part) for split, parts in splits for part in parts]
-    sizes = _sizes(written, f" {rows.left_out:,} rows without features were left out." if rows.left_out else "")
-    with progress.stage("writing", len(numbered)) as stage:
-        for _ in engine.each(numbered, partial(_write_part, form=form, about=about, memory=engine.memory)):
-            stage.advance()
-    for of_split in written.values():
-        of_split.finish()
-    return sizes
-
-
-def write_as_laid_out(
     laid_out: Iterable[LaidOutSplits],
     splits: Sequence[Split],
     about: TrainingSet,
     form: TrainingFormat,
     memory: int,
     folder: Path,
+    each: Callable[[Iterable[_NumberedPart], Callable[[_NumberedPart], None]], Iterator[None]] = one_by_one,
+    on_part: Callable[[], None] = lambda: None,
+    left_out: int = 0,
 ) -> dict[Split, dict[str, int]]:
-    """Write rows without features: each part is written as soon as it is laid out, while others are.
+    """Write each split into a directory of its own; return the number of its rows, groups and preferences.
+
+    Args:
+        laid_out: the rows.
+        splits: the requested splits.
+        about: what all rows have in common.
+        form: of the files.
+        memory: of a process that writes, in bytes.
+        folder: where the directories are made.
+        each: as that of an engine; by default each part is written as soon as it is laid out, while others are.
+        on_part: called after each part.
+        left_out: number of rows without features that were left out.
 
     Raises:
         SchemaError: a split has nothing to learn from.
     """
-    written: dict[Split, _Written] = {split: _Written(about, form, folder / split) for split in splits}
-    for rows in laid_out:
-        for split, parts in splits_of(rows):
-            for part in parts:
-                _write_part(written[split].number(part, FeaturesOfPart()), form, about, memory)
-    sizes = _sizes(written)
+    written: dict[Split, _Written] = {split: _Written(about, folder / split) for split in splits}
+    numbered = (written[split].number(part) for rows in laid_out for split, parts in rows.items() for part in parts)
+    for _ in each(numbered, partial(_write_part, form=form, about=about, memory=memory)):
+        on_part()
+    for split, of_split in written.items():
+        if not all(of_split.size.values()):
+            message = f"there is nothing to learn from: {about.layout.nothing}. Add more days of logs."
+            if len(written) > 1:
+                share = "more" if split == "validation" else "less"
+                message = f"{split}/ would be empty: {about.layout.nothing}. Set {share} apart with --validation."
+            message += f" {left_out:,} rows without features were left out." if left_out else ""
+            raise SchemaError(f"--layout {about.layout.name}: {message}")
     for of_split in written.values():
-        of_split.finish()
-    return sizes
-
-
-_NumberedPart = tuple[int, LaidOut, FeaturesOfPart, int, int, Path]
-"""The number of a part, it, its features, its first row and group in the whole, and the folder where it is written."""
+        remove_unfinished(of_split.folder)
+        form.finish(about, of_split.folder)
+    return {split: of_split.size for split, of_split in written.items()}
 
 
 @dataclass
@@ -313,7 +302,6 @@ class _Written:
     """A split that is being written."""
 
     about: TrainingSet  # what all rows have in common
-    form: TrainingFormat  # of the files
     folder: Path  # where
     n_parts: int = 0  # number of parts so far
     rows: int = 0  # of these, as groups and preferences are
@@ -323,9 +311,9 @@ class _Written:
     def __post_init__(self) -> None:
         self.folder.mkdir()
 
-    def number(self, part: LaidOut, features: FeaturesOfPart) -> _NumberedPart:
+    def number(self, part: LaidOut) -> _NumberedPart:
         """The next part, with its place in the whole."""
-        numbered = self.n_parts, part, features, self.rows, self.groups, self.folder
+        numbered = self.n_parts, part, self.rows, self.groups, self.folder
         self.n_parts += 1
         self.rows += part.n_rows
         self.groups += part.n_groups
@@ -338,43 +326,12 @@ class _Written:
         size = {"rows": self.rows, "groups": self.groups}
         return size | {"preferences": self.preferences} if self.about.layout.weighted == "preference" else size
 
-    def finish(self) -> None:
-        """Write the files about all parts."""
-        remove_unfinished(self.folder)
-        self.form.finish(self.about, self.folder)
-
-
-def _sizes(written: Mapping[Split, _Written], left_out: str = "") -> dict[Split, dict[str, int]]:
-    """How much each split has.
-
-    Raises:
-        SchemaError: one has nothing to learn from.
-    """
-    for split, of_split in written.items():
-        if not all(of_split.size.values()):
-            layout = of_split.about.layout
-            message = f"there is nothing to learn from: {layout.nothing}. Add more days of logs."
-            if len(written) > 1:
-                share = "more" if split == "validation" else "less"
-                message = f"{split}/ would be empty: {layout.nothing}. Set {share} apart with --validation."
-            raise SchemaError(f"--layout {layout.name}: {message}{left_out}")
-    return {split: of_split.size for split, of_split in written.items()}
-
 
 def _write_part(part: _NumberedPart, form: TrainingFormat, about: TrainingSet, memory: int) -> None:
-    number, laid_out, of_part, first_row, first_group, folder = part
-    rows, preferences = laid_out.rows, laid_out.preferences
-    numbered = pl.col(GROUP) + first_group
-
-    def with_features() -> Iterator[pl.DataFrame]:
-        own = {column.meta.output_name() for column in of_part.own}
-        others = [name for name in rows.scan().collect_schema().names() if name not in own]
-        features = of_part.held(memory)
-        for chunk in chunks(rows, rows_per_chunk(len(about.features), memory)):
-            yield features.bring(chunk, others).with_columns(numbered)
-
-    in_whole = None
-    if preferences is not None:
-        in_whole = preferences.scan().with_columns(numbered, pl.col(WINNER_ROW, LOSER_ROW) + first_row)
+    number, laid_out, first_row, first_group, folder = part
+    numbered, in_whole = pl.col(GROUP) + first_group, None
+    if laid_out.preferences is not None:
+        in_whole = laid_out.preferences.scan().with_columns(numbered, pl.col(WINNER_ROW, LOSER_ROW) + first_row)
+    rows = (chunk.with_columns(numbered) for chunk in laid_out.chunks(memory))
     with whole_files(folder) as unfinished:
-        form.write(about, TrainingPart(number, with_features(), in_whole), unfinished)
+        form.write(about, TrainingPart(number, rows, in_whole), unfinished)

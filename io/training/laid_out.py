@@ -7,14 +7,15 @@ none, rows are written as they come, and nothing is kept.
 """
 
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.attractiveness import estimate_prior, posterior_by_position, with_errors_of_theta
@@ -30,7 +31,7 @@ from posbias.core.fit.propensities import (
     covariance_of,
     covariance_table,
 )
-from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY, SESSION, WEIGHT
+from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PAIR, QUERY, SESSION, WEIGHT
 from posbias.core.training.layout import (
     GROUP,
     Layout,
@@ -62,7 +63,7 @@ from posbias.core.training.weights import (
     relative_covariance,
 )
 from posbias.io.counting.count import CountedLog, PairsOfPart
-from posbias.io.engines.engine import Engine, Parts, ReadLog
+from posbias.io.engines.engine import Engine, Parts, ReadLog, collected
 from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress, Stage
 
@@ -73,6 +74,16 @@ class Feature:
 
     name: str  # the column
     categories: tuple[str, ...] | None = None  # its values in ascending order, where it holds text; None for numbers
+
+
+def as_numbers(rows: pl.DataFrame, features: Sequence[Feature]) -> pl.DataFrame:
+    """The features of rows: texts as their place among the categories, booleans as 0 and 1."""
+    return rows.select(
+        pl.col(feature.name)
+        if feature.categories is None
+        else pl.col(feature.name).cast(pl.Enum(feature.categories), strict=False).to_physical()
+        for feature in features
+    ).with_columns(cs.boolean().cast(pl.Int8))
 
 
 def write_features(features: Sequence[Feature], folder: Path) -> None:
@@ -112,6 +123,15 @@ _MOST_ROWS_AT_ONCE = 1 << 21  # of pages: they and their copies take about 500 M
 _OTHER_SEED = 1  # so that pieces of a bucket are no buckets
 
 
+_MOST_ROWS = 1 << 20
+_FEWEST_ROWS = 1 << 10
+_BYTES_PER_ROW = 200  # ids, label, weight
+_BYTES_PER_VALUE, _COPIES = 8, 3  # as read, as joined, as a format turns it
+_SHARE = 8  # of the memory: the rest is for the part's features, and for the process itself
+_SAMPLE = 1_000  # rows, to tell how wide they are
+_SHARE_OF_MEMORY = 4  # features of a part, if they fit, are held as long as it is worked on
+
+
 @dataclass(frozen=True)
 class LaidOut:
     """Some rows of a layout, whole groups, numbered within them."""
@@ -121,10 +141,76 @@ class LaidOut:
     n_rows: int  # number of rows
     n_groups: int  # number of groups
     n_preferences: int = 0  # number of preferences; 0 in other layouts
+    own: tuple[pl.Expr, ...] = ()  # features that stand in the rows, as they are read there
+    tables: tuple[pl.LazyFrame, ...] = ()  # features to join, each key once
+
+    def chunks(
+        self, memory: int, choose: Callable[[pl.DataFrame], pl.DataFrame] = lambda rows: rows
+    ) -> Iterator[pl.DataFrame]:
+        """The rows in whole groups, with their features as the last columns, so many at once as fit.
+
+        Args:
+            memory: of the process, in bytes; tables that take no more than a share of it are held meanwhile.
+            choose: picks rows before features are brought to them.
+        """
+        own = {column.meta.output_name() for column in self.own}
+        ids = [name for name in self.rows.scan().collect_schema().names() if name not in own]
+        joined = [name for table in self.tables for name in table.collect_schema().names() if name not in PAIR]
+        tables = list[pl.LazyFrame]()
+        for table in self.tables:
+            sample = table.head(_SAMPLE).collect()
+            n_rows = table.select(pl.len()).collect(engine="streaming").item()
+            fits = n_rows * sample.estimated_size() <= memory // _SHARE_OF_MEMORY * max(sample.height, 1)
+            tables.append(table.collect(engine="streaming").lazy() if fits else table)
+        for chunk in chunks(self.rows, rows_per_chunk(len(own) + len(joined), memory)):
+            if (rows := choose(chunk)).height:
+                for table in tables:
+                    rows = with_features(rows, table)
+                yield rows.select(*ids, *self.own, *joined)
+
+
+def rows_per_chunk(n_features: int, memory: int) -> int:
+    """How many rows are worked on at once, by a process that may take so many bytes."""
+    width = _BYTES_PER_ROW + n_features * _BYTES_PER_VALUE * _COPIES
+    return max(min(memory // _SHARE // width, _MOST_ROWS), _FEWEST_ROWS)
+
+
+def chunks(rows: KeptFrame, size: int) -> Iterator[pl.DataFrame]:
+    """Rows in their order, in frames of whole groups.
+
+    Args:
+        rows: the rows of a part, by `group`.
+        size: the most rows of a chunk; a group that is larger is a chunk of its own.
+    """
+    lengths = rows.scan().select(pl.col(GROUP).rle().struct.field("len")).collect().to_series()
+    ends = np.cumsum(lengths.to_numpy(), dtype=np.int64)
+    start, group = 0, 0
+    while group < len(ends):
+        following = max(int(np.searchsorted(ends, start + size, side="right")), group + 1)
+        end = int(ends[following - 1])
+        yield rows.slice(start, end - start)
+        start, group = end, following
+
+
+def with_features(rows: pl.DataFrame, features: pl.LazyFrame) -> pl.DataFrame:
+    """Rows with their features as the last columns, in the same order; null where there are none.
+
+    Args:
+        rows: some rows of a part.
+        features: the features of that part: each key once. Only those of these rows are held in memory.
+    """
+    keys = keys_of(features)
+    needed = features.join(rows.lazy().select(keys).unique(), on=keys, how="semi").collect(engine="streaming")
+    return rows.join(needed, on=keys, how="left", maintain_order="left")
+
+
+def keys_of(features: pl.LazyFrame) -> list[str]:
+    """The key of a row of features: `query` and `doc`, or `doc`."""
+    names = features.collect_schema().names()
+    return [key for key in PAIR if key in names]
 
 
 LaidOutSplits = dict[Split, list[LaidOut]]
-Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True)
@@ -204,40 +290,47 @@ def _lay_out_pairs(item: tuple[PairsOfPart, Floats], rows_of: RowsOfPairs, buffe
     }
 
 
-@dataclass(frozen=True)
-class PageLayout:
-    """How pages are laid out."""
-
-    layout: LayoutOfPages
-    grouping: Grouping  # what stands together
-    # makes weighted pages, as from `weighted_pages`, of whole pages. It travels: no lambda.
-    weigh: Callable[[pl.DataFrame], pl.DataFrame]
-
-    def rows(self, impressions: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        """The rows, and the preferences where the layout has them."""
-        return self.layout.rows(self.weigh(impressions), self.grouping)
+RowsOfPages = Callable[[pl.DataFrame], tuple[pl.DataFrame, pl.DataFrame | None]]
+"""Makes the rows, and the preferences where the layout has them, of whole pages. It travels: no lambda."""
 
 
-def lay_out_pages(pages: Parts, layout: PageLayout, buffer: RowBuffer, progress: Progress) -> Generator[LaidOutSplits]:
+def weigh_and_lay_out(
+    impressions: pl.DataFrame, layout: LayoutOfPages, grouping: Grouping, weigh: Callable[[pl.DataFrame], pl.DataFrame]
+) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+    """The rows of whole pages, of which `weigh` makes weighted ones, as from `weighted_pages`, and preferences."""
+    return layout.rows(weigh(impressions), grouping)
+
+
+def lay_out_pages(
+    pages: Parts, rows_of: RowsOfPages, by: Grouping, buffer: RowBuffer, progress: Progress
+) -> Generator[LaidOutSplits]:
     """Lay out pages, bucket by bucket, as they are requested.
 
     A bucket that a frequent query makes large is laid out in pieces, where that is possible.
     """
     with progress.stage("weighting", pages.number) as stage:
-        yield from _advancing(pages.map(partial(_lay_out_bucket, layout=layout, buffer=buffer)), stage)
+        work = partial(_lay_out_bucket, rows_of=rows_of, key=SESSION if by == "session" else QUERY, buffer=buffer)
+        yield from _advancing(pages.map(work), stage)
 
 
-def _lay_out_bucket(number: int, impressions: pl.LazyFrame, layout: PageLayout, buffer: RowBuffer) -> LaidOutSplits:
-    n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
-    key = pl.col(SESSION if layout.grouping == "session" else QUERY).hash(_OTHER_SEED) % n_pieces
+def _lay_out_bucket(
+    number: int, impressions: pl.LazyFrame, rows_of: RowsOfPages, key: str, buffer: RowBuffer
+) -> LaidOutSplits:
+    laid_out = LaidOutSplits({split: [] for split in buffer.splits})
+    pieces = in_pieces(impressions, key)
     # what is not all rows of the part waits for the others on disk
-    folder = None if buffer.passes_on and n_pieces == 1 else buffer.folder
-    rows_of = LaidOutSplits({split: [] for split in buffer.splits})
-    for piece in range(n_pieces):
-        shown = (impressions.filter(key == piece) if n_pieces > 1 else impressions).collect(engine="streaming")
+    folder = None if buffer.passes_on and len(pieces) == 1 else buffer.folder
+    for piece, shown in enumerate(map(collected, pieces)):
         for split, part in buffer.split(shown).items():
-            rows_of[split] += keep_rows(folder, f"{split}-{number:05d}-{piece:05d}", *layout.rows(part))
-    return rows_of
+            laid_out[split] += keep_rows(folder, f"{split}-{number:05d}-{piece:05d}", *rows_of(part))
+    return laid_out
+
+
+def in_pieces(impressions: pl.LazyFrame, key: str) -> list[pl.LazyFrame]:
+    """Rows by the hash of a key: in several pieces where a frequent query makes their bucket large."""
+    n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
+    piece_of = pl.col(key).hash(_OTHER_SEED) % n_pieces
+    return [impressions.filter(piece_of == piece) for piece in range(n_pieces)] if n_pieces > 1 else [impressions]
 
 
 def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOutSplits]:
@@ -253,11 +346,6 @@ def together(parts: Iterable[LaidOutSplits], buffer: RowBuffer) -> LaidOutSplits
         for split, rows in part.items():
             rows_of[split].extend(rows)
     return rows_of
-
-
-def splits_of(rows_of: Mapping[Split, Sequence[Kept]]) -> list[tuple[Split, Sequence[Kept]]]:
-    """The requested splits, training first."""
-    return [(split, rows_of[split]) for split in SPLITS if split in rows_of]
 
 
 SQUARED_CLICKS = "squared_clicks"

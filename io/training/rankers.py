@@ -46,9 +46,9 @@ from posbias.io.progress import Progress, Stage
 from posbias.io.results.conclusions import Reason
 from posbias.io.results.manifest import open_stored
 from posbias.io.results.tables import read_table, write_in_one_file
-from posbias.io.training.feature_parts import FeaturesOfPart, FeaturesRequest, bring_features, chunks, rows_per_chunk
+from posbias.io.training.feature_parts import FeaturesRequest, bring_features
 from posbias.io.training.feature_tables import as_number, key_columns
-from posbias.io.training.laid_out import Feature, LaidOut, keep_rows, write_features
+from posbias.io.training.laid_out import Feature, LaidOut, as_numbers, keep_rows, rows_per_chunk, write_features
 from posbias.io.training.separate_forest import require_lightgbm, separate_forest
 
 Kind = Literal["trees", "network", "factors"]
@@ -297,14 +297,10 @@ def as_served(rows: Rows, *, missing_as_zero: bool) -> Rows:
 
 def encoded(rows: pl.DataFrame, features: Sequence[Feature]) -> Floats:
     """The features of rows, shape (n, F). A text that is no category counts as missing."""
-    columns: list[pl.Expr] = []
-    for number, feature in enumerate(features):
-        column = pl.col(feature.name)
-        if feature.categories is not None:
-            column = column.cast(pl.String).cast(pl.Enum(feature.categories), strict=False).to_physical()
-        columns.append(column.cast(pl.Float64).fill_null(np.nan).alias(f"f{number}"))
-    values = rows.select(columns).to_numpy() if columns else np.zeros((rows.height, 0))
-    return np.ascontiguousarray(values, np.float64)
+    words = [feature.name for feature in features if feature.categories is not None]
+    values = as_numbers(rows.with_columns(pl.col(words).cast(pl.String)), features)
+    values = values.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return np.ascontiguousarray(values if features else np.zeros((rows.height, 0)), np.float64)
 
 
 _DOCUMENT = "posbias_document"
@@ -396,7 +392,7 @@ def prepare(
         knowledge = np.concatenate([rows[some][:, place] for some in runs(len(rows))])
         all_rows, columns = rows, (*columns[:place], *columns[place + 1 :])
         rows = RowsBy(len(all_rows), lambda some: np.delete(all_rows[some], place, axis=1))
-    pairs = [part.rows.scan().select(GROUP, *PAIR) for part, _ in parts]
+    pairs = [part.rows.scan().select(GROUP, *PAIR) for part in parts]
     queries = [part.select(QUERY).collect().to_series() for part in pairs]
     apart = [in_validation(query, validation).to_numpy() for query in queries] if validation else []
     # by a hash of the query, as in training files
@@ -446,28 +442,22 @@ def _documents_of(part: PairsOfPart, counted: CountedLog) -> tuple[pl.DataFrame,
 
 
 def _matrix(
-    parts: Sequence[tuple[LaidOut, FeaturesOfPart]], columns: Sequence[Feature], engine: Engine, progress: Progress
+    parts: Sequence[LaidOut], columns: Sequence[Feature], engine: Engine, progress: Progress
 ) -> tuple[Rows, Integers]:
     """The features of all documents, and the numbers that these had before some were left out."""
     path = engine.scratch / "features.f64"
-    in_memory = all(part.rows.in_memory for part, _ in parts)
+    in_memory = all(part.rows.in_memory for part in parts)
     values, numbers, n_rows = [np.zeros((0, len(columns)))], [np.zeros(0, np.int64)], 0
     with progress.stage("encoding", len(parts)) as stage:
-        for part, features in parts:
-            rows = part.rows.scan()
-            if not columns:
-                numbers.append(rows.select(_DOCUMENT).collect().to_series().to_numpy())
-                continue
-            of_part = features.held(engine.memory)
-            for chunk in chunks(part.rows, rows_per_chunk(len(columns), engine.memory)):
-                with_features = of_part.bring(chunk, rows.collect_schema().names())
-                numbers.append(with_features[_DOCUMENT].to_numpy())
-                n_rows += with_features.height
-                if in_memory:
-                    values.append(encoded(with_features, columns))
+        for part in parts:
+            for chunk in part.chunks(engine.memory):
+                numbers.append(chunk[_DOCUMENT].to_numpy())
+                n_rows += chunk.height
+                if in_memory or not columns:
+                    values.append(encoded(chunk, columns))
                     continue
                 with temporary_files(path.parent), path.open("ab") as file:
-                    encoded(with_features, columns).tofile(file)
+                    encoded(chunk, columns).tofile(file)
             stage.advance()
     return np.concatenate(values) if in_memory else RowsOnDisk(path, n_rows, len(columns)), np.concatenate(numbers)
 

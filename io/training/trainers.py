@@ -26,7 +26,6 @@ from posbias.io.training.format import (
     TextFormat,
     check_no_preferences,
     feature_names,
-    features_as_numbers,
     join_pieces,
     libsvm_lines,
     piece_path,
@@ -34,7 +33,7 @@ from posbias.io.training.format import (
     write_script,
     write_whole_lines,
 )
-from posbias.io.training.laid_out import TrainingPart, TrainingSet
+from posbias.io.training.laid_out import TrainingPart, TrainingSet, as_numbers
 
 _MOST_ROWS_OF_A_GROUP = 10_000  # LightGBM 4.7: "Number of rows 10001 exceeds upper limit of 10000 for a query"
 
@@ -63,7 +62,7 @@ class LightGBMFormat(TextFormat):
         """
         layout = training_set.layout
         label = chunk.select(posbias_label=GRADE if layout.graded else layout.label)  # rankers take whole numbers
-        columns = [label.hstack(features_as_numbers(training_set, chunk))]
+        columns = [label.hstack(as_numbers(chunk, training_set.features))]
         if layout.weighted is not None:
             columns.append(chunk.select("weight"))
         if layout.ranked:

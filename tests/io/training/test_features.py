@@ -14,21 +14,17 @@ from polars.testing import assert_frame_equal
 from posbias.core.errors import LogFormatError, OutputError, SchemaError
 from posbias.core.schema import Roles
 from posbias.io.places.temporary import KeptFrame
-from posbias.io.training import feature_tables
+from posbias.io.training import feature_tables, laid_out
 from posbias.io.training.feature_parts import (
-    FeaturesOfPart,
     MissingFeatures,
     check_none_missing,
-    chunks,
     features_of_pairs,
     missing_features,
     route,
-    rows_per_chunk,
     rows_with_features,
-    with_features,
 )
 from posbias.io.training.feature_tables import FeatureTable, check_finite, feature_columns, open_features
-from posbias.io.training.laid_out import Feature
+from posbias.io.training.laid_out import Feature, LaidOut, chunks, rows_per_chunk, with_features
 
 TYPES: dict[str, pl.DataType] = {"query": pl.String(), "doc": pl.Int64()}
 MEMORY = 1 << 30
@@ -73,7 +69,7 @@ FEATURE_KEYS = st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 7)), 
     split=st.integers(1, 5),
     size=st.integers(1, 12),
     doc_only=st.booleans(),
-    in_memory=st.booleans(),
+    fits_in_memory=st.booleans(),
 )
 @pytest.mark.slow
 def test_features_arrive_as_a_left_join_brings_them_for_any_parts_and_chunks(
@@ -82,7 +78,7 @@ def test_features_arrive_as_a_left_join_brings_them_for_any_parts_and_chunks(
     split: int,
     size: int,
     doc_only: bool,  # noqa: FBT001
-    in_memory: bool,  # noqa: FBT001
+    fits_in_memory: bool,  # noqa: FBT001
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("features")
@@ -101,13 +97,14 @@ def test_features_arrive_as_a_left_join_brings_them_for_any_parts_and_chunks(
     expected = pl.concat(parts).join(features, on=list(table.keys), how="left", maintain_order="left")
     assume(expected["price"].count())
     routed = route(table, [part.lazy() for part in parts], folder / "routed", MEMORY)
-    routed = FeaturesOfPart((), tuple(routed)).held(4 << 20).tables if in_memory else routed
-
-    found = [
-        with_features(chunk, of_part)
-        for part, of_part in zip(parts, routed, strict=True)
-        for chunk in chunks(KeptFrame(part), size)
-    ]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(laid_out, "_MOST_ROWS", size)
+        patched.setattr(laid_out, "_FEWEST_ROWS", size)
+        found = [
+            chunk
+            for part, of_part in zip(parts, routed, strict=True)
+            for chunk in LaidOut(KeptFrame(part), None, 0, 0, tables=(of_part,)).chunks(MEMORY if fits_in_memory else 1)
+        ]
     assert_frame_equal(pl.concat(found), expected)
     kept = [rows_with_features(part.lazy(), of_part) for part, of_part in zip(parts, routed, strict=True)]
     assert_frame_equal(pl.concat(kept).collect(), expected.drop_nulls().select(rows.columns))
