@@ -1,7 +1,6 @@
 """Estimates from features: learnt from a sample of pages, then made from all rows, part by part."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
@@ -69,117 +68,104 @@ def estimate_from_rows(
         MissingExtraError: LightGBM is not installed.
         UsageError: there is no such reference cell.
     """
-    by: Cluster = options.cluster or FeaturesMethod.clusters[0]
+    by = _cluster(options)
     read = counted.read
     if read is None:
         raise SchemaError("features of impressions need the log, and there are only statistics. Name the logs.")
     folder = None if read.buckets.in_memory else engine.scratch
-    layout = _Layout(counted.plan, counted.statistics.cells, request.features.columns, by, options.seed, folder)
+    plan, cells, columns = counted.plan, counted.statistics.cells, request.features.columns
+    work = partial(_lay_out, plan=plan, cells=cells, columns=columns, by=by, seed=options.seed, folder=folder)
     laid_out: list[LaidOut] = []
     with progress.stage("laying out rows", read.buckets.number) as stage:
-        for of_bucket in read.buckets.map(partial(_lay_out, layout=layout)):
+        for of_bucket in read.buckets.map(work):
             stage.advance()
             laid_out += of_bucket
     rows_are = get_layout("session")  # rows are impressions there too
     brought = bring_features({"training": laid_out}, request.features, rows_are, read, engine, progress)
-    impressions = Impressions(tuple(brought.parts["training"]), brought.features, engine.memory)
-    if any(feature.name == request.score and feature.categories for feature in impressions.features):
+    impressions, features = brought.parts["training"], brought.features
+    if any(feature.name == request.score and feature.categories for feature in features):
         raise SchemaError(
             f"--ranker-score {request.score}: the column holds text. Name the number that the ranker orders by."
         )
-    rows, features, page, score = _sample(impressions, counted, request, progress)
+    rows, binned, page, score = _sample(impressions, features, counted, request, engine.memory, progress)
     moment = hidden = None
     if request.method == RegressionEMMethod.name:
-        estimate = _by_regression_em(counted, features, rows, options, progress)
+        estimate = _by_regression_em(counted, binned, rows, options, progress)
     elif request.method == FeaturesMethod.name:
         with progress.stage("growing trees"):
-            learned = learn_nuisances(features, rows)
-        estimate, moment = _by_strata(counted, impressions, rows, learned, options, by, engine, progress)
+            learned = learn_nuisances(binned, rows)
+        estimate, moment = _by_strata(counted, impressions, features, rows, learned, options, engine, progress)
         hidden = hidden_relevance(rows, learned, page, score)
     else:
         raise TypeError(f"--method {request.method}: nothing estimates from rows by it")
-    from_rows = FromRows(estimate, moment, int(page.max()) + 1, impressions.n_pages, request.score, hidden)
+    n_pages = sum(part.n_groups for part in impressions)
+    from_rows = FromRows(estimate, moment, int(page.max()) + 1, n_pages, request.score, hidden)
     return from_rows, brought.report, brought.reasons
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """How rows are laid out."""
+def _lay_out(
+    number: int,
+    impressions: pl.LazyFrame,
+    plan: StatisticsPlan,
+    cells: pl.DataFrame,
+    columns: tuple[str, ...],
+    by: Cluster,
+    seed: int,
+    folder: Path | None,
+) -> list[LaidOut]:
+    """Rows of a bucket by query and page: number of the page, ids, draw, cell, click, weight, cluster, own features.
 
-    plan: StatisticsPlan
-    cells: pl.DataFrame
-    columns: tuple[str, ...]
-    by: Cluster
-    seed: int
-    folder: Path | None
-
-    def rows(self, impressions: pl.DataFrame) -> pl.DataFrame:
-        """Rows by query and page: number of the page, ids, draw, cell, click, weight, cluster, columns of features."""
-        shown = self.plan.with_cells(nw.from_native(impressions.lazy())).to_native().collect()
-        cells, keys = self.cells.with_row_index(CELL), list(self.plan.cell_columns)
-        ordered = shown.join(cells, on=keys, how="inner", nulls_equal=True).sort(QUERY, SESSION, CELL, DOC)
+    A bucket that a frequent query makes large is laid out in pieces of whole clusters.
+    """
+    laid_out, numbered, keys = list[LaidOut](), cells.with_row_index(CELL), list(plan.cell_columns)
+    weight = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
+    page = pl.struct(QUERY, SESSION).rle_id().cast(pl.Int64)
+    for piece, some in enumerate(map(collected, in_pieces(impressions, SESSION if by == "session" else QUERY))):
+        shown = plan.with_cells(nw.from_native(some.lazy())).to_native().collect()
+        ordered = shown.join(numbered, on=keys, how="inner", nulls_equal=True).sort(QUERY, SESSION, CELL, DOC)
         sessions = ordered.select(pl.col(SESSION).unique(maintain_order=True)).to_series()
-        draws = pl.DataFrame({SESSION: sessions, DRAW: draws_of(sessions, self.seed)})
-        weight = pl.col(WEIGHT).cast(pl.Float64) if self.plan.weighted else pl.lit(1.0)
-        page = pl.struct(QUERY, SESSION).rle_id().cast(pl.Int64)
-        return ordered.join(draws, on=SESSION, how="left", maintain_order="left").select(
+        draws = pl.DataFrame({SESSION: sessions, DRAW: draws_of(sessions, seed)})
+        rows = ordered.join(draws, on=SESSION, how="left", maintain_order="left").select(
             page.alias(GROUP),
-            (page if self.by == "session" else pl.col(QUERY).rle_id().cast(pl.Int64)).alias(CLUSTER),
+            (page if by == "session" else pl.col(QUERY).rle_id().cast(pl.Int64)).alias(CLUSTER),
             *(QUERY, DOC, DRAW),
             pl.col(CELL).cast(pl.Int64),
             pl.col(CLICK).cast(pl.Float64),
             weight.alias(OWN_WEIGHT),
-            *self.columns,
+            *columns,
         )
+        laid_out += keep_rows(folder, f"impressions-{number:05d}-{piece:05d}", rows, None)
+    return laid_out
 
 
-def _lay_out(number: int, impressions: pl.LazyFrame, layout: _Layout) -> list[LaidOut]:
-    """The rows of a bucket; of one that a frequent query makes large, in pieces of whole clusters."""
-    key = SESSION if layout.by == "session" else QUERY
-    return [
-        part
-        for piece, some in enumerate(map(collected, in_pieces(impressions, key)))
-        for part in keep_rows(layout.folder, f"impressions-{number:05d}-{piece:05d}", layout.rows(some), None)
-    ]
-
-
-@dataclass(frozen=True)
-class Impressions:
-    """The rows of a log."""
-
-    parts: tuple[LaidOut, ...]  # by page, whole clusters each
-    features: tuple[Feature, ...]
-    memory: int  # target for the memory of the process, in bytes
-
-    @property
-    def n_pages(self) -> int:
-        """Number of pages."""
-        return sum(part.n_groups for part in self.parts)
-
-    def numbers(self, rows: pl.DataFrame) -> Singles:
-        """The features of rows, shape (n, F): texts as places among the categories, what is missing as nan."""
-        return as_numbers(rows, self.features).cast(pl.Float32).fill_null(np.nan).to_numpy()
+def _singles(rows: pl.DataFrame, features: tuple[Feature, ...]) -> Singles:
+    """The features of rows, shape (n, F): texts as places among the categories, what is missing as nan."""
+    return as_numbers(rows, features).cast(pl.Float32).fill_null(np.nan).to_numpy()
 
 
 def _sample(
-    impressions: Impressions, counted: CountedLog, request: RowsRequest, progress: Progress
+    impressions: Sequence[LaidOut],
+    features: tuple[Feature, ...],
+    counted: CountedLog,
+    request: RowsRequest,
+    memory: int,
+    progress: Progress,
 ) -> tuple[LearningRows, BinnedRows, Integers, Floats | None]:
     """The rows of a sample of pages that fits into memory, the page of each row, and its score if one is named."""
-    n_rows = sum(part.n_rows for part in impressions.parts)
-    width = len(impressions.features) * _BYTES_PER_VALUE
-    fitting = impressions.memory // _SHARE / max(width * n_rows, 1)
-    share = min(1.0, request.sample_pages / max(impressions.n_pages, 1), fitting)
+    n_rows, n_pages = sum(part.n_rows for part in impressions), sum(part.n_groups for part in impressions)
+    fitting = memory // _SHARE / max(len(features) * _BYTES_PER_VALUE * n_rows, 1)
+    share = min(1.0, request.sample_pages / max(n_pages, 1), fitting)
 
     def sampled(rows: pl.DataFrame) -> pl.DataFrame:
         return rows if share >= 1 else rows.filter(pl.Series(in_sample(rows[DRAW].to_numpy(), share)))
 
     frames: list[pl.DataFrame] = []
     matrices: list[Singles] = []
-    with progress.stage("sampling pages", len(impressions.parts)) as stage:
-        for part in impressions.parts:
-            for rows in part.chunks(impressions.memory, sampled):
+    with progress.stage("sampling pages", len(impressions)) as stage:
+        for part in impressions:
+            for rows in part.chunks(memory, sampled):
                 frames.append(rows.select(DRAW, CELL, CLICK, OWN_WEIGHT))
-                matrices.append(impressions.numbers(rows))
+                matrices.append(_singles(rows, features))
             stage.advance()
         if not frames:
             raise SchemaError("--sample-pages: no page is in the sample. Ask for more pages.")
@@ -200,8 +186,8 @@ def _sample(
                 f"the features do not differ: each has one value in all of {len(values):,} rows. Name others "
                 "(--features, --feature), or more pages (--sample-pages)."
             )
-        names = [feature.name for feature in impressions.features]
-        categorical = [number for number, feature in enumerate(impressions.features) if feature.categories is not None]
+        names = [feature.name for feature in features]
+        categorical = [number for number, feature in enumerate(features) if feature.categories is not None]
         binned = bin_rows(_in_double(values), names, categorical, tree_options(values.size))
         score = None if request.score is None else values[:, names.index(request.score)].astype(np.float64)
         return learning, binned, np.unique(rows[DRAW].to_numpy(), return_inverse=True)[1], score
@@ -229,21 +215,22 @@ def _by_regression_em(
 
 def _by_strata(
     counted: CountedLog,
-    impressions: Impressions,
+    impressions: Sequence[LaidOut],
+    features: tuple[Feature, ...],
     rows: LearningRows,
     learned: Nuisances,
     options: EstimationOptions,
-    by: Cluster,
     engine: Engine,
     progress: Progress,
 ) -> tuple[Estimate, Floats]:
     """The conditional estimate on strata with exposure, and the moment estimate beside it."""
     edges = StratumEdges.of(learned.scores, learned.places, rows.fold)
     scored: list[KeptFrame] = []
-    with progress.stage("exposure", len(impressions.parts)) as stage:
-        for number, part in enumerate(impressions.parts):
+    with progress.stage("exposure", len(impressions)) as stage:
+        for number, part in enumerate(impressions):
             folder = None if part.rows.in_memory else engine.scratch
-            frames = [_scored(rows, impressions.numbers(rows), learned, edges) for rows in part.chunks(engine.memory)]
+            chunks = part.chunks(engine.memory)
+            frames = [_scored(chunk, _singles(chunk, features), learned, edges) for chunk in chunks]
             stage.advance()
             scored.append(keep(pl.concat(frames), folder, f"exposure-{number:05d}"))
     statistics = counted.statistics
@@ -252,9 +239,14 @@ def _by_strata(
     fitted = fit_exposure(counts, statistics, options)
     loaded = (kept.load() for kept in scored)
     sums = (fitted.sums_of(_scored_rows(part), part[CLUSTER].to_numpy()) for part in loaded)
-    estimate = features_estimate(fitted, sums, by)
+    estimate = features_estimate(fitted, sums, _cluster(options))
     moment = learned.theta / learned.theta[estimate.linkage.reference_of]
     return estimate, np.where(np.isfinite(estimate.propensity), moment, np.nan)
+
+
+def _cluster(options: EstimationOptions) -> Cluster:
+    """What errors are clustered by."""
+    return options.cluster or FeaturesMethod.clusters[0]
 
 
 def _in_double(values: Singles) -> RowsBy:

@@ -368,7 +368,7 @@ class Tables:
     query: str | None = None  # one SELECT
     flag: str = "--table"  # the option that gave them, for messages
 
-    def sources(self, request: LogRequest) -> tuple[Source, ...]:
+    def __call__(self, request: LogRequest) -> tuple[Source, ...]:
         """The rows as Parquet files that live as long as the command.
 
         Raises:
@@ -424,9 +424,8 @@ class Tables:
             made_of = ((_digest(rows.sparkSession.read.parquet(target.as_uri())), name),)
         sources: list[Source] = []
         for number, file in enumerate(files):
-            status, shown = file.stat(), Path(name) if len(files) == 1 else Path(name) / f"part {number}"
-            version = (status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino))
-            sources.append(Source(shown, "parquet", (), *version, spooled=file, made_of=made_of))
+            shown = name if len(files) == 1 else f"{name}/part {number}"
+            sources.append(Source.written(shown, "parquet", file, made_of))
         return tuple(sources)
 
 

@@ -74,10 +74,9 @@ def find_session(log: Log) -> list[Finding]:
     """The column of the session, by names in exports of other tools, where none is needed and its rows are pages."""
     if log.has_sessions or log.raw is not None or log.nesting is not None or log.roles.impressions is not None:
         return []
-    known, played = NAMES_IN_EXPORTS[SESSION], log.roles.columns()
-    named = [(name,) for name in schema_of(log.sources[0]) if plain(name) in known and name not in played]
-    named = [] if log.request.roles.no_session else named
-    keys = _best_keys(log, named)
+    known = frozenset[str]() if log.request.roles.no_session else NAMES_IN_EXPORTS[SESSION]
+    free = [name for name in schema_of(log.sources[0]) if name not in log.roles.columns()]
+    keys = _best_keys(log, [(name,) for name in free if plain(name) in known])
     if keys is None:
         return []
     return [Finding(f"the session is taken to be column {keys[0]!r}", option("--session", keys[0]), certain=False)]

@@ -266,14 +266,23 @@ AS_CLICKS = frozenset(("0", "1", "0.0", "1.0", "true", "false"))
 """The values of a column of clicks, as text."""
 
 
-def _guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
-    """The columns that probably play roles, by what they hold; roles without a guess are left out.
+def _by_values(rows: pl.DataFrame, flags: Sequence[str], named: Mapping[str, str]) -> dict[str, str]:
+    """Columns by flag that probably play roles, by what they hold; those of well-known names are left out.
 
     Args:
         rows: the first rows of a log.
-        roles: those that are looked for.
-        known: the column of each role that is known.
+        flags: the options of the roles that are looked for.
+        named: columns by the flags of other roles.
     """
+    roles = [_ROLE_OF[flag] for flag in flags]
+    known = {
+        role: name
+        for role, names in ALIASES.items()
+        if role not in roles
+        for name in rows.columns
+        if plain(name) in map(plain, names)
+    }
+    known |= {_ROLE_OF[flag]: column for flag, column in named.items() if column != _NO_GUESS and flag in _ROLE_OF}
     free = [
         name
         for name, dtype in rows.schema.items()
@@ -285,21 +294,21 @@ def _guess_by_values(rows: pl.DataFrame, roles: Collection[str], known: Mapping[
         climbing = max(free, key=lambda name: _climbing(rows[name]), default="")
         columns |= {POSITION: climbing} if climbing and _climbing(rows[climbing]) >= _MOSTLY else {}
     if CLICK in roles:
-        flags = [name for name in _flags(rows.select(free)) if name not in columns.values()]
-        columns |= {CLICK: flags[0]} if len(flags) == 1 and not says_no_click(flags[0]) else {}
+        clicks = [name for name in _flags(rows.select(free)) if name not in columns.values()]
+        columns |= {CLICK: clicks[0]} if len(clicks) == 1 and not says_no_click(clicks[0]) else {}
     position = columns.get(POSITION, known.get(POSITION))
-    if position is None or _climbing(rows[position]) < _MOSTLY:  # without the order of pages, nothing tells the others
-        return columns
-    left = rows.select(
-        name
-        for name in free
-        if name not in columns.values() and not rows.schema[name].is_float() and not holds_times(rows[name])
-    )
-    return columns | _keys(left, _goes_on(rows[position]), roles)
+    if (
+        position is not None and _climbing(rows[position]) >= _MOSTLY
+    ):  # without the order of pages, nothing tells others
+        left = [name for name in free if name not in columns.values() and not rows.schema[name].is_float()]
+        keys = rows.select(name for name in left if not holds_times(rows[name]))
+        columns |= _keys(keys, _numbers(rows[position]), roles if SESSION in known else [*roles, SESSION])
+    return {FLAGS[role]: column for role, column in columns.items()}
 
 
-def _keys(rows: pl.DataFrame, goes_on: pl.Series, roles: Collection[str]) -> dict[str, str]:
+def _keys(rows: pl.DataFrame, position: pl.Series, roles: Collection[str]) -> dict[str, str]:
     """The columns of sessions, queries and documents: the latter change within a page, the former do not."""
+    goes_on = (position > position.shift(1)).fill_null(value=False)  # further down on the page of the row before
     n_pages = int((~goes_on).sum())
     stays = {name: _share((rows[name] == rows[name].shift(1)).filter(goes_on)) for name in rows.columns}
     different = {name: rows[name].n_unique() for name in rows.columns}
@@ -319,12 +328,6 @@ def _keys(rows: pl.DataFrame, goes_on: pl.Series, roles: Collection[str]) -> dic
 def _numbers(column: pl.Series) -> pl.Series:
     single = pl.Series(dtype=pl.String) if column.dtype.is_nested() else column
     return single.cast(pl.String).cast(pl.Float64, strict=False)
-
-
-def _goes_on(position: pl.Series) -> pl.Series:
-    """Rows that stand further down than the one before: on the same page."""
-    numbers = _numbers(position)
-    return (numbers > numbers.shift(1)).fill_null(value=False)
 
 
 def _climbing(column: pl.Series, fewest: int = 3) -> float:
@@ -430,19 +433,12 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
             for flag, column in pairs.items()
             if column != _NO_GUESS
         ] + without_query
-    without_query = [NO_QUERY] if _lack_queries(log) else []
-    return [_guess(flag, column) for flag, column in log.guessed] + without_query
-
-
-def _lack_queries(log: Log) -> bool:
-    """Whether events name no query in any row of what was shown."""
-    events = log.raw
-    if not isinstance(events, EventReader) or not events.event_roles.query:
-        return False
-    names = [pl.col(name).is_not_null() for name in events.event_roles.query]
-    with reading(log.sources):
-        named = first_shown(log, events).select(pl.all_horizontal(names).alias("named")).collect(engine="streaming")
-    return named.height > 0 and not named["named"].any()
+    findings, events = [_guess(flag, column) for flag, column in log.guessed], log.raw
+    if isinstance(events, EventReader) and (query := events.event_roles.query):
+        with reading(log.sources):
+            queries = first_shown(log, events).select(query).collect(engine="streaming")
+        findings += [NO_QUERY] if queries.height and not queries.drop_nulls().height else []
+    return findings
 
 
 def _first_rows(sources: Sequence[Source]) -> pl.DataFrame:
@@ -462,21 +458,6 @@ def _left(schema: pl.Schema, guessed: Collection[str]) -> list[str]:
         and not TIMES.intersection([plain(name), *words(name)[-1:]])
         and (dtype.is_integer() or isinstance(dtype, pl.String | pl.Categorical | pl.Enum))
     ]
-
-
-def _by_values(rows: pl.DataFrame, flags: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    """Columns by flag, guessed from the first rows of the first file; those of well-known names are left out."""
-    roles = [_ROLE_OF[flag] for flag in flags]
-    taken = {
-        role: name
-        for role, names in ALIASES.items()
-        if role not in roles
-        for name in rows.columns
-        if plain(name) in map(plain, names)
-    }
-    taken |= {_ROLE_OF[flag]: column for flag, column in known.items() if column != _NO_GUESS and flag in _ROLE_OF}
-    roles_or_session = roles if SESSION in taken else [*roles, SESSION]
-    return {FLAGS[role]: column for role, column in _guess_by_values(rows, roles_or_session, taken).items()}
 
 
 def _guess(flag: str, column: str, several: Sequence[str] = (), *, by_values: bool = False) -> Finding:

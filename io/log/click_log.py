@@ -1,11 +1,11 @@
 """A log, opened: what is known of it beforehand, the roles of its columns, its rows as impressions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from io import BytesIO
-from typing import Any, Protocol
+from typing import Any
 
 import polars as pl
 
@@ -68,14 +68,6 @@ from posbias.io.log.sql import Query, result_of
 from posbias.io.log.text import check_dialect_matters, find_log_files
 
 
-class Tables(Protocol):
-    """Tables of a catalog in place of files."""
-
-    def sources(self, request: "LogRequest") -> tuple[Source, ...]:
-        """Files that their rows were written to."""
-        ...
-
-
 @dataclass(frozen=True)
 class LogRequest:
     """A log as the command line describes it."""
@@ -94,7 +86,8 @@ class LogRequest:
     duplicate_docs: DuplicateDocs = "error"  # what becomes of a document that stands twice on a page
     lists: ListRules = NO_LIST_RULES  # how lists are read, where a row is a page
     query: Query | None = None  # what makes the rows of the log, where the files hold others
-    tables: Tables | None = None  # where its rows are, if not in files
+    # makes files of its rows, if they are in tables of a catalog
+    tables: Callable[["LogRequest"], tuple[Source, ...]] | None = None
     finds_times: bool = False  # whether a column of times is looked for, as none was named
     export: Export | None = None  # what counts of a warehouse say beside their rows, where the files are such
 
@@ -102,10 +95,10 @@ class LogRequest:
         """Its files, or those with the rows of the query or of tables.
 
         Raises:
-            PosbiasError: as `find_log_files`, `result_of` and `Tables`.
+            PosbiasError: as `find_log_files`, `result_of` and `tables`.
         """
         if self.tables is not None:
-            return self.tables.sources(self)
+            return self.tables(self)
         files = find_log_files(self.inputs, self.dialect)
         return files if self.query is None else (result_of(self.query, files),)
 
@@ -365,15 +358,14 @@ class Log:
     @property
     def _unclicked(self) -> pl.LazyFrame:
         """The rows of all files, none of them clicked where clicks are joined later."""
-        apart = self.raw is not None or self.click_sources
-        return self._shown.with_columns(pl.lit(0, pl.Int8).alias(MADE_CLICK)) if apart else self._shown
+        clicks = [pl.lit(0, pl.Int8).alias(MADE_CLICK)] if self.raw is not None or self.click_sources else []
+        return self._shown.with_columns(clicks)
 
     @property
     def _shown(self) -> pl.LazyFrame:
         """The rows of all files, one per impression."""
         if self.nesting is None:
-            rows = scan_sources(self.sources, self._as_text)
-            return rows if self.request.export is None else only_counts(rows)
+            return self._flat(scan_sources(self.sources, self._as_text), self.sources[0])
         flat = [self._flat(self._scanned(source), source) for source in self.sources]
         return flat[0] if len(flat) == 1 else pl.concat(flat, how="diagonal_relaxed")
 
@@ -470,9 +462,10 @@ def open_log(request: LogRequest) -> Log:
     apart = request.events is not None or bool(click_sources)
     requested = replace(request.roles, click=None) if apart else request.roles
     requested = _with_page(request, requested, [*columns])
-    nested = _is_nested(replace(request, roles=requested), sources[0], columns)
+    resolve = partial(resolve_roles, columns=[*columns], where=where, only_named=[*filter(columns.get, columns)])
+    nested = _is_nested(replace(request, roles=requested), sources[0], resolve)
     try:
-        roles = _find_roles(request, requested, columns, nested=nested)
+        roles = _find_roles(request, requested, columns, resolve, nested=nested)
     except RoleError as error:
         check_renamed(sources, error.several)
         raise
@@ -546,7 +539,9 @@ def _with_page(request: LogRequest, requested: Roles, names: Sequence[str]) -> R
     return replace(requested, page=page)
 
 
-def _find_roles(request: LogRequest, requested: Roles, columns: dict[str, bool], *, nested: bool) -> Roles:
+def _find_roles(
+    request: LogRequest, requested: Roles, columns: dict[str, bool], resolve: partial[Roles], *, nested: bool
+) -> Roles:
     """The columns of the roles that are needed, and of others.
 
     Raises:
@@ -572,7 +567,7 @@ def _find_roles(request: LogRequest, requested: Roles, columns: dict[str, bool],
         raise SchemaError(f"{where}: --session none: pages are needed. Name the columns that tell them apart.")
     looked_for = [role for role in KEY_ROLES if role not in left_out]
     try:
-        roles = _resolve(columns, where)(requested, required=required, looked_for=looked_for)
+        roles = resolve(requested, required=required, looked_for=looked_for)
     except RoleError as error:
         if _ID_OF_UBI in columns and not _ONE_OF_UBI.isdisjoint(columns):
             raise RoleError(*error.lines, "If these are OpenSearch UBI documents, use --input-format ubi.") from error
@@ -603,12 +598,7 @@ def _find_roles(request: LogRequest, requested: Roles, columns: dict[str, bool],
     return roles
 
 
-def _resolve(columns: dict[str, bool], where: str) -> partial[Roles]:
-    structs = {name for name, has_fields in columns.items() if has_fields}
-    return partial(resolve_roles, columns=[*columns], where=where, only_named=structs)
-
-
-def _is_nested(request: LogRequest, source: Source, columns: dict[str, bool]) -> bool:
+def _is_nested(request: LogRequest, source: Source, resolve: partial[Roles]) -> bool:
     """Whether a row is a page, because it says so or because its documents are in a list.
 
     Raises:
@@ -620,7 +610,7 @@ def _is_nested(request: LogRequest, source: Source, columns: dict[str, bool]) ->
         schema = schema_of(source)
     written = request.lists.separator is not None
     try:
-        roles = _resolve(columns, request.where)(request.roles, required=(DOC,), looked_for=(DOC,))
+        roles = resolve(request.roles, required=(DOC,), looked_for=(DOC,))
     except RoleError:  # to be reported with what else is missing
         return request.form == "nested" or written or any(map(holds_lists, schema.values()))
     types = [schema[name] for name in roles.doc if name in schema]

@@ -167,18 +167,16 @@ class JoinedClicks:
     @classmethod
     def of(cls, clicks: pl.DataFrame, examples: Sequence[Example] = ()) -> "JoinedClicks":
         """Add up clicks with `OUTCOME`, `AT` and `CLICKS`; what is no `Fate` cannot be read."""
-        fates, read, lost = Counter[int](), Counter[int](), Counter[int]()
-        for fate, at, number in clicks.group_by(OUTCOME, AT).agg(pl.col(CLICKS).sum()).iter_rows():
-            is_lost = fate not in {Fate.JOINED, Fate.REPEATED}
-            fates[fate] += number
-            if at is not None:
-                read[at] += number
-                lost[at] += number if is_lost else 0
-        reasons = Counter[str]()
-        for fate, number in sorted(fates.items()):
-            if number and fate not in {Fate.JOINED, Fate.REPEATED}:
-                reasons[REASONS.get(fate, _UNREADABLE)] += number
-        by_position = {str(at): ClicksAtPosition(read[at], lost[at]) for at in sorted(read)}
+        kept, number, reasons = [int(Fate.JOINED), int(Fate.REPEATED)], pl.col(CLICKS).sum(), Counter[str]()
+        fates = Counter(dict(clicks.group_by(OUTCOME).agg(number).sort(OUTCOME).iter_rows()))
+        for fate, lost in fates.items():
+            if lost and fate not in kept:
+                reasons[REASONS.get(fate, _UNREADABLE)] += lost
+        is_lost = ~pl.col(OUTCOME).is_in(kept)
+        sums = (
+            clicks.drop_nulls(AT).group_by(AT).agg(number, pl.col(CLICKS).filter(is_lost).sum().alias("lost")).sort(AT)
+        )
+        by_position = {str(at): ClicksAtPosition(*counts) for at, *counts in sums.iter_rows()}
         counts = Clicks(fates.total(), fates[Fate.JOINED], fates[Fate.REPEATED], dict(reasons), by_position)
         by_reason = [[one for one in examples if one.fate == fate][:_EXAMPLES] for fate in REASONS]
         return cls(counts, tuple(one for some in by_reason for one in some))

@@ -34,30 +34,22 @@ def are_structs(dtype: pl.DataType) -> bool:
     return isinstance(dtype.inner if isinstance(dtype, pl.List | pl.Array) else dtype, pl.Struct)
 
 
-def _fields_below(path: str, values: pl.Expr, dtype: pl.DataType) -> Iterator[tuple[str, pl.Expr]]:
-    """The fields below a column, or a field: those that are no structs themselves, with their values."""
-    if isinstance(dtype, pl.Array) and isinstance(dtype.inner, pl.Struct):
-        yield from _fields_below(path, values.arr.to_list(), pl.List(dtype.inner))
-    elif isinstance(dtype, pl.List) and isinstance(dtype.inner, pl.Struct):
-        for below, of_entry, inner in _inside("", pl.element(), dtype.inner):
+def _fields_below(path: str, values: pl.Expr, dtype: pl.DataType) -> Iterator[tuple[str, pl.Expr, pl.DataType]]:
+    """Path, values and type of a column or, if it holds structs or lists of them, of the fields below that hold none.
+
+    Of structs in a list, these are the fields of plain values: each is a list, an entry for each of the structs.
+    """
+    if isinstance(dtype, pl.Struct):
+        for field in dtype.fields:
+            inner = pl.Series(dtype=field.dtype).dtype  # a type may be given as its class
+            yield from _fields_below(f"{path}.{field.name}", values.struct.field(field.name), inner)
+    elif isinstance(dtype, pl.List | pl.Array) and isinstance(dtype.inner, pl.Struct):
+        values = values.arr.to_list() if isinstance(dtype, pl.Array) else values
+        for below, of_entry, inner in _fields_below("", pl.element(), dtype.inner):
             if not inner.is_nested():
-                yield f"{path}{below}", values.list.eval(of_entry)
-    elif isinstance(dtype, pl.Struct):
-        for below, of_row, inner in _inside("", values, dtype):
-            if are_structs(inner):  # those in a list: `_inside` has gone into others
-                yield from _fields_below(f"{path}{below}", of_row, inner)
-            else:
-                yield f"{path}{below}", of_row
-
-
-def _inside(path: str, values: pl.Expr, dtype: pl.DataType) -> Iterator[tuple[str, pl.Expr, pl.DataType]]:
-    """The fields of a struct and of the structs in it: path, values and type of each."""
-    if not isinstance(dtype, pl.Struct):
+                yield f"{path}{below}", values.list.eval(of_entry), pl.List(inner)
+    else:
         yield path, values, dtype
-        return
-    for field in dtype.fields:
-        inner = pl.Series(dtype=field.dtype).dtype  # a type may be given as its class
-        yield from _inside(f"{path}.{field.name}", values.struct.field(field.name), inner)
 
 
 FILE = "posbias_file"
@@ -154,7 +146,8 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
     # A column for each field of a struct, or of the structs in a list, but for those that are columns themselves; only
     # those that are used cost.
     fields = [field for name, dtype in schema.items() for field in _fields_below(name, pl.col(name), dtype)]
-    frame = frame.with_columns(values.alias(path) for path, values in fields if path not in schema) if fields else frame
+    fields = [values.alias(path) for path, values, _ in fields if path not in schema]
+    frame = frame.with_columns(fields) if fields else frame
     own = frame.collect_schema()
     columns = [bounded(pl.col(name), dtype).alias(name) for name, dtype in own.items() if is_dated(dtype)]
     columns += [pl.lit(value, pl.String).alias(key) for key, value in folders.items() if key not in own]
@@ -196,8 +189,8 @@ def header_of(source: Source) -> list[str]:
 
 def first_fields(source: Source) -> list[str]:
     """The fields of the first line of a CSV or TSV file."""
-    first = scan_lines(source, lossy=True).select(pl.col(LINE).fill_null("")).head(_HEADER_LINES).collect()
-    lines = (line.removeprefix("\ufeff") for line in first.to_series())
+    first = scan_lines(source, lossy=True).select(pl.col(LINE).fill_null("")).head(_HEADER_LINES).collect().to_series()
+    lines = (line.removeprefix("\ufeff") for line in first)
     quoting = csv.QUOTE_NONE if source.quoted is False else csv.QUOTE_MINIMAL
     rows = csv.reader(lines, delimiter=separator_of(source), quoting=quoting)
     return next((row for row in rows if row), list[str]())

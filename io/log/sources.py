@@ -314,6 +314,13 @@ class Source:
     # digest and path of each log file whose rows it holds, where its own bytes may differ from run to run
     made_of: tuple[tuple[str, str], ...] = ()
 
+    @classmethod
+    def written(cls, name: str, form: str, file: Path, made_of: tuple[tuple[str, str], ...] = ()) -> "Source":
+        """A file of ours, under the name that it has in messages."""
+        status = file.stat()
+        version = (status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino))
+        return cls(Path(name), form, (), *version, spooled=file, made_of=made_of)
+
     @property
     def place(self) -> Location:
         """The place that is read."""

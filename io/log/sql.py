@@ -24,7 +24,7 @@ import polars as pl
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.io.log.scan import ROW, has_rows, header_of, reading, resolve_quotes, scan_sources, schema_of
 from posbias.io.log.sources import Source, check_unchanged, digests, of_query, read_start
-from posbias.io.places.object_stores import folder_for_copies
+from posbias.io.places.object_stores import copies, folder_for_copies
 from posbias.io.places.temporary import is_disk_full, temporary_files
 
 VIEW = "log"
@@ -89,10 +89,6 @@ class Query:
     flag: str = "--sql"  # the option that gave it, for messages
     position_base: int | None = None  # what it may look up as the variable of that name
     selects: bool = True  # whether it may leave out rows of a file, so that several days may be in one
-
-
-_made: dict[tuple[Query, tuple[Source, ...]], Source] = {}
-"""Results by query: a command may open its log several times."""
 
 
 def sql_where(condition: str) -> str:
@@ -197,10 +193,10 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
         SchemaError: there are no rows, or names of columns differ in case alone.
         OutputError: there is no space for the rows.
     """
-    made = _made.get((query, tuple(sources)))
-    if made is not None and isinstance(made.origin, Path) and made.origin.exists():
-        return made
-    duckdb, folder = import_module("duckdb"), folder_for_copies().absolute()
+    key = query, tuple(sources)
+    if key in copies:
+        return copies[key]
+    duckdb, folder = import_module("duckdb"), folder_for_copies()
     quoted, _ = resolve_quotes(sources)
     quoted = [source for source in quoted if source.format != "ndjson" or has_rows(source)]  # of no lines, of no names
     if not quoted:
@@ -224,11 +220,7 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
             place = "" if line is None else f", line {line}, column {column}"
             raise UsageError(f"{query.flag}{place}: {message}") from error
     check_unchanged(sources)
-    status = result.stat()
-    file = (status.st_dev, status.st_ino)
-    version = (status.st_size, status.st_mtime_ns, file)
-    made = Source(Path(query.flag), "parquet", (), *version, spooled=result, made_of=made_of)
-    _made[query, tuple(sources)] = made
+    copies[key] = made = Source.written(query.flag, "parquet", result, made_of)
     return made
 
 

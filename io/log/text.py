@@ -38,7 +38,7 @@ from posbias.io.log.sources import (
     wide_encoding,
 )
 from posbias.io.places.locations import Location, ObjectUrl
-from posbias.io.places.object_stores import download, folder_for_copies
+from posbias.io.places.object_stores import copies, download, folder_for_copies
 from posbias.io.places.temporary import temporary_files
 
 _PIECE = 1 << 20  # bytes
@@ -214,7 +214,7 @@ def _unpacked(path: Path, shown: Location) -> Iterator[bytes]:
 @contextmanager
 def _new_file(name: str) -> Generator[Path]:
     """A file of ours, in a directory of its own, that is written in this block."""
-    folder = folder_for_copies().absolute()
+    folder = folder_for_copies()
     with temporary_files(folder):
         yield folder / name
 
@@ -260,15 +260,10 @@ def check_dialect_matters(sources: Sequence[Source], dialect: Dialect) -> None:
         )
 
 
-_made: dict[tuple[Source, Dialect], Source] = {}
-_piped: list[Source] = []
-"""Copies by their originals: a command may open its log several times."""
-
-
 def _standard_input() -> Source:
     """All of standard input as a file; what is packed by gzip or zstd is unpacked. The same file on each call."""
-    if _piped and _is_there(_piped[0].place):
-        return _piped[0]
+    if STANDARD_INPUT in copies:
+        return copies[STANDARD_INPUT]
     stream = cast("BinaryIO | None", getattr(sys.stdin, "buffer", None))
     if stream is None or stream.closed:
         raise LogFormatError("-: standard input is closed. Pipe a log into it, or name a file.")
@@ -283,15 +278,13 @@ def _standard_input() -> Source:
             file.writelines(_unpacked(spooled, _STANDARD_INPUT))
         spooled.unlink()
         spooled = content
-    status = spooled.stat()
-    if not status.st_size:
+    if not spooled.stat().st_size:
         raise LogFormatError("-: standard input is empty. Did the command before the pipe fail?")
     with spooled.open("rb") as file:
         form = format_of_content(file.read(_TELLING))
     if form is None:
         raise LogFormatError("-: cannot tell the format of standard input. Pipe CSV, TSV, NDJSON or Parquet into it.")
-    version = (status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino))
-    source = Source(_STANDARD_INPUT, form, (), *version, spooled=spooled)
+    source = Source.written(STANDARD_INPUT, form, spooled)
     check_whole(source)
     last = read_end(source, 2)  # in UTF-16 a zero byte may follow the line break
     if form in {*TEXT_SEPARATORS, "ndjson"} and not {*b"\r\n"} & {*last}:
@@ -299,19 +292,14 @@ def _standard_input() -> Source:
             "-: standard input ends in the middle of a line. Did the command before the pipe fail? If it is whole, end "
             "its last line with a line break."
         )
-    _piped[:] = [source]
+    copies[STANDARD_INPUT] = source
     return source
-
-
-def _is_there(copy: Location) -> bool:
-    return isinstance(copy, Path) and copy.exists()
 
 
 def _in_dialect(source: Source, dialect: Dialect) -> Source:
     """A file with its dialect, and a copy where it has to be one."""
-    made = _made.get((source, dialect))
-    if made is not None and _is_there(made.place):
-        return made
+    if (source, dialect) in copies:
+        return copies[source, dialect]
     if source.format not in {*TEXT_SEPARATORS, "ndjson", "json"}:
         return source
     read = source
@@ -336,5 +324,5 @@ def _in_dialect(source: Source, dialect: Dialect) -> Source:
                     f"{', '.join(first[:10])}. Name each of them, in order."
                 )
     if read.place != source.place:
-        _made[source, dialect] = read
+        copies[source, dialect] = read
     return read

@@ -13,9 +13,9 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from importlib import import_module
@@ -279,21 +279,11 @@ _NO_FILE = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 """Errors of a disk at names that only an object store can hold: one of 300 bytes, `a` beside `a/b`."""
 
 
-@dataclass
-class _Copies:
-    """The copies of one command, in a directory that is made when there is a first one."""
+_parent: list[Path] = []  # where the command has its temporary files, if it says so
+_folders = ExitStack()
 
-    parent: Path | None = None
-    places: ExitStack = field(default_factory=ExitStack)
-    folder: Path | None = None
-    number: int = 0
-    # the names of files that were copied, objects as they were listed, and where their copies are
-    by_url: dict[ObjectUrl, tuple[Collection[str] | None, list[StoredObject], Path]] = field(
-        default_factory=dict[ObjectUrl, tuple[Collection[str] | None, list[StoredObject], Path]]
-    )
-
-
-_copies = _Copies()
+copies: dict[Hashable, Any] = {}
+"""What the command has made of its inputs, by what it was made of: it may read them several times."""
 
 
 @contextmanager
@@ -302,24 +292,19 @@ def copies_below(temporary: Path | None) -> Generator[None]:
 
     Each is made once, and again if what it was made of has changed when it is next needed.
     """
-    _copies.parent = temporary
+    _parent[:] = [] if temporary is None else [temporary]
     try:
         yield
     finally:
-        _copies.places.close()
-        _copies.folder = None
-        _copies.by_url.clear()
+        _folders.close()
+        copies.clear()
         forget_stores()
 
 
 def folder_for_copies() -> Path:
     """A new directory for copies of what cannot be read where it is; it lives as long as the command."""
-    if _copies.folder is None:
-        _copies.folder = _copies.places.enter_context(owned_directory(_copies.parent or system_temporary()))
-    _copies.number += 1
-    folder = _copies.folder.absolute() / str(_copies.number)
-    folder.mkdir()
-    return folder
+    place = _parent[0] if _parent else system_temporary()
+    return _folders.enter_context(owned_directory(place.absolute()))
 
 
 @contextmanager
@@ -337,9 +322,10 @@ def on_disk(place: Location, names: Collection[str] | None = None) -> Generator[
     if isinstance(place, Path):
         yield place
         return
-    objects, copy = _listed(place, names), _copies.by_url.get(place)
-    folder = copy[2] if copy is not None and copy[1] == objects else folder_for_copies()
-    if copy is None or folder != copy[2]:
+    objects = _listed(place, names)
+    _, listed, folder = copies.get(place, (None, None, None))
+    if listed != objects:
+        folder = folder_for_copies()
         with temporary_files(folder):
             for entry in objects:
                 path = folder / entry.url.path.relative_to(place.path)
@@ -353,7 +339,7 @@ def on_disk(place: Location, names: Collection[str] | None = None) -> Generator[
                         raise
                     what = f"cannot be copied to a file: {error.strerror}. Remove it."
                     raise OutputError(f"{entry.url}: {what}") from error
-        _copies.by_url[place] = names, objects, folder
+        copies[place] = names, objects, folder
     try:
         yield folder
     except PosbiasError as error:
@@ -366,8 +352,10 @@ def is_current(place: Location) -> bool:
     Raises:
         ObjectStoreError: the store cannot be reached.
     """
-    copy = None if isinstance(place, Path) else _copies.by_url.get(place)
-    return copy is None or isinstance(place, Path) or copy[1] == _listed(place, copy[0])
+    if isinstance(place, Path) or place not in copies:
+        return True
+    names, listed, _ = copies[place]
+    return listed == _listed(place, names)
 
 
 def _listed(url: ObjectUrl, names: Collection[str] | None) -> list[StoredObject]:

@@ -88,19 +88,9 @@ class StatisticsMetadata:
 
 def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
     """A plan as plain values, for metadata and manifests."""
-    return {
-        "model": plan.model.name,
-        "max_position": plan.max_position,
-        "position_bins": list(plan.position_bins),
-        "context": list(plan.context),
-        "period": plan.period,
-        "strata": list(plan.strata),
-        **({"cell": list(plan.cell)} if plan.cell else {}),
-        **({"clusters": list(plan.clusters)} if plan.clusters else {}),
-        **({"arms": list(plan.arms)} if plan.arms else {}),
-        "randomized": [str(rows) for rows in plan.randomized],
-        "weighted": plan.weighted,
-    }
+    values = {name: getattr(plan, name) for name in Counted.__struct_fields__}
+    values |= {"model": plan.model.name, "randomized": [str(rows) for rows in plan.randomized]}
+    return msgspec.to_builtins({name: value for name, value in values.items() if value or name not in _IF_ANY})
 
 
 Amount = Count | Annotated[float, Meta(ge=0)]
@@ -108,7 +98,11 @@ Position = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Probability = Annotated[float, Meta(gt=0, lt=1)]
 
 
-class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+_IF_ANY = ("cell", "clusters", "arms")
+"""Columns that a plan is described without where it has none."""
+
+
+class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The plan of the counts, as `describe_plan` writes it."""
 
     model: str
@@ -117,11 +111,11 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     context: tuple[str, ...]
     period: Resolution | bool | None
     strata: tuple[str, ...]
-    randomized: tuple[str, ...]
-    weighted: bool
     cell: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     arms: tuple[str, ...] = ()
+    randomized: tuple[str, ...]
+    weighted: bool
 
     def __post_init__(self) -> None:
         """Find what cannot have been counted."""

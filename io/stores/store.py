@@ -11,6 +11,7 @@ counted, so that it can be taken out: that writes one month.
 """
 
 import os
+import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from datetime import date
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import polars as pl
 from msgspec import structs
@@ -33,8 +34,6 @@ from posbias.io.places.locations import (
     FileState,
     Location,
     ObjectUrl,
-    checksum,
-    chunks_of,
     is_plain,
     is_still,
     is_text,
@@ -174,19 +173,13 @@ def link_segment(segment: Segment, folder: Path, first: int) -> Segment:
             os.link(part.path, path, follow_symlinks=False)
         except OSError:  # another device, or a file system without links
             with open_plain(part.path) as file, path.open("xb") as copy:
-                digest = checksum(_written(chunks_of(file), copy))
-            if digest != part.checksum:
+                shutil.copyfileobj(file, copy)
+            if digest_of(path) != part.checksum:
                 raise StatisticsError(
                     f"{part.path}: was replaced while it was copied. Run the command again."
                 ) from None
         parts.append(part.at(path))
     return structs.replace(segment, parts=tuple(parts))
-
-
-def _written(chunks: Iterable[memoryview], file: BinaryIO) -> Iterator[memoryview]:
-    for chunk in chunks:
-        file.write(chunk)
-        yield chunk
 
 
 def scan_part(part: Part) -> pl.LazyFrame:

@@ -379,7 +379,7 @@ def _of_pairs(
         for name in names
         if varying[name]
     )
-    return FeatureTable(read.log.sources, PAIR, columns.features, pl.concat(frames)), reasons
+    return FeatureTable(where, read.log.sources, PAIR, columns.features, pl.concat(frames)), reasons
 
 
 def _distinct(number: int, impressions: pl.LazyFrame, names: Sequence[str], folder: Path) -> KeptFrame:

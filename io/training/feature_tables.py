@@ -201,31 +201,23 @@ _INSTEAD = "Name a table of features by query and document, or by document."
 class FeatureTable:
     """An opened table of features."""
 
+    where: str  # its name in messages
     sources: tuple[Source, ...]  # its files
     keys: tuple[str, ...]  # what a row is about: `query` and `doc`, or `doc` alone
     features: tuple[Feature, ...]  # its other columns
     rows: pl.LazyFrame  # the keys, in the types of the log, and the features. Rows without a key are left out.
-
-    @property
-    def where(self) -> str:
-        """Its name in messages."""
-        return _where(self.sources)
 
 
 @dataclass(frozen=True)
 class KeyedTable:
     """A table about queries and documents, as its headers say."""
 
+    where: str  # its name in messages
     sources: tuple[Source, ...]  # its files
     schema: pl.Schema  # the types of its columns
     keys: dict[str, pl.Expr]  # what a row is about: `query` and `doc`, or `doc` alone; each in the type of the log
     names: list[str]  # its other columns
     raw: pl.LazyFrame  # its rows as they stand there. Those without a key are left out.
-
-    @property
-    def where(self) -> str:
-        """Its name in messages."""
-        return _where(self.sources)
 
 
 def check_features(log: Log | None, tables: Sequence[str], columns: Sequence[str]) -> None:
@@ -278,9 +270,9 @@ def open_features(
     head = read_head(resolve_quotes(find_sources(inputs, _INSTEAD))[0], roles, id_types, taken)
     with reading(head.sources):
         untyped = untyped_columns(head.sources, head.schema)
-        features = feature_columns([head.raw], head.names, untyped, _where(head.sources))
-    keys = [key.alias(role) for role, key in head.keys.items()]
-    return FeatureTable(head.sources, tuple(head.keys), features.features, head.raw.select(*keys, *features.read))
+        features = feature_columns([head.raw], head.names, untyped, head.where)
+    rows = head.raw.select(*(key.alias(role) for role, key in head.keys.items()), *features.read)
+    return FeatureTable(head.where, head.sources, tuple(head.keys), features.features, rows)
 
 
 def read_head(
@@ -309,7 +301,7 @@ def read_keys(sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl
         LogFormatError: a file cannot be read.
         SchemaError: there is no document, or a key cannot meet the log's.
     """
-    where = _where(sources)
+    where = f"{sources[0].path} and {len(sources) - 1} more" if len(sources) > 1 else str(sources[0].path)
     with reading(sources):
         raw = scan_sources(sources)
         schema = raw.collect_schema()
@@ -337,11 +329,7 @@ def read_keys(sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl
         ]
         keys[role] = parts[0] if len(parts) == 1 else pl.struct(parts)
         raw = raw.filter(part.is_not_null() for part in parts)
-    return KeyedTable(tuple(sources), schema, keys, [name for name in schema if name not in used], raw)
-
-
-def _where(sources: Sequence[Source]) -> str:
-    return f"{sources[0].path} and {len(sources) - 1} more" if len(sources) > 1 else str(sources[0].path)
+    return KeyedTable(where, tuple(sources), schema, keys, [name for name in schema if name not in used], raw)
 
 
 def _check_files_agree(sources: Sequence[Source]) -> None:

@@ -341,11 +341,8 @@ def _advancing(parts: Iterator[LaidOutSplits], stage: Stage) -> Iterator[LaidOut
 
 def together(parts: Iterable[LaidOutSplits], buffer: RowBuffer) -> LaidOutSplits:
     """The rows of all parts, by split."""
-    rows_of = LaidOutSplits({split: [] for split in buffer.splits})
-    for part in parts:
-        for split, rows in part.items():
-            rows_of[split].extend(rows)
-    return rows_of
+    of_parts = list(parts)
+    return {split: [rows for part in of_parts for rows in part.get(split, ())] for split in buffer.splits}
 
 
 SQUARED_CLICKS = "squared_clicks"

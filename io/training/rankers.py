@@ -642,16 +642,9 @@ def write_scores(parts: Iterable[pl.DataFrame], folder: Path, stage: Stage) -> i
     Raises:
         SchemaError: there are none.
     """
-    n_rows = 0
-
-    def counted() -> Iterator[pl.DataFrame]:
-        nonlocal n_rows
-        for part in parts:
-            n_rows += part.height
-            yield part
-
-    for _ in write_in_one_file(counted(), folder / SCORES):
+    path = folder / SCORES
+    for _ in write_in_one_file(parts, path):
         stage.advance()
-    if not n_rows:
+    if not path.exists():
         raise SchemaError("there is no row to score.")
-    return n_rows
+    return pl.scan_parquet(path, glob=False).select(pl.len()).collect().item()
