@@ -116,8 +116,6 @@ def attractiveness_test(fitted: StrataEstimate, group_of_cell: Integers) -> tupl
         log says nothing about it.
     """
     chosen = most_shown(fitted.strata)
-    if not len(chosen.unit):
-        return None
     kept = fitted.strata.signatures.only_cells(fitted.fit.linkage.identified).take(chosen.unit.astype(np.int64))
     if kept.impressions.max(initial=0) >= LARGEST_COUNT:
         return None
@@ -170,8 +168,6 @@ def most_shown(strata: Strata, most: int = MOST_ENTRIES) -> Members:
     hash of its units, then by unit. The same log gives the same order, however it was read.
     """
     members, table = strata.members, strata.signatures
-    if not len(members.unit):
-        return members
     first = np.flatnonzero(np.diff(members.cluster, prepend=members.cluster[0] - 1))
     unit, start = members.unit.astype(np.int64), np.append(first, len(members.unit))
     entries = count_table.sum_rows(table.entries_of_unit.take(unit), start)
@@ -420,13 +416,11 @@ class OtherModels:
     log_likelihood: float  # of the fitted model, per held-out impression
     impressions: int  # that were held out
     queries: int  # of these
-    others: tuple[OtherModel, ...]
+    others: tuple[OtherModel, ...]  # there are some
 
     @property
     def better(self) -> OtherModel | None:
         """The best, where it is better than the fitted one by more than chance, however many were tried."""
-        if not self.others:
-            return None
         best = self.others[0]
         limit = scipy.special.stdtrit(self.queries - 1.0, 1 - _LEVEL / len(self.others))
         return best if best.gain > limit * best.std_error else None

@@ -243,11 +243,6 @@ class PeriodChoice:
         """Whether what is known of feedback allows the estimate to be taken at face value."""
         return self.survivor is not None or not self.feedback_seen
 
-    @property
-    def feedback_possible(self) -> bool:
-        """Whether time is known but says too little, so that a bias by feedback cannot be excluded."""
-        return bool(self.looks) and self.survivor is None
-
 
 def choose_period(
     statistics: SufficientStatistics, options: EstimationOptions, on_iteration: OnIteration

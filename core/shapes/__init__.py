@@ -13,6 +13,7 @@ not, and is wrong where it does not hold: each fit comes with a test against the
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
@@ -44,6 +45,19 @@ class ShapedEstimate:
     tau: float = np.nan  # smooth: how far the curve leaves a power of the position
     covariance: Floats | None = None  # shape (K, K), product: of the errors of log theta, as far as clusters say
     block: Integers | None = None  # shape (K,), monotone: the cell whose number the cell shares, possibly its own
+
+    @classmethod
+    def of(cls, numbers: Floats, reason: tuple[str | None, ...], **more: Any) -> Self:  # noqa: ANN401 - any field
+        """The curve of a shape without eta.
+
+        Args:
+            numbers: shape (5, K): log theta, its standard error, the ends of the interval of theta, effective clusters.
+            reason: of the cells.
+            more: the other fields.
+        """
+        log_theta, std_error, low, high, effective = numbers
+        unknown, intervals = np.full(len(reason), np.nan), Intervals(std_error, low, high, effective, reason)
+        return cls(log_theta=log_theta, intervals=intervals, eta=unknown, eta_error=unknown, **more)
 
     @property
     def theta(self) -> Floats:

@@ -179,17 +179,9 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     effective = np.where(np.isfinite(error) & (by_clicks > 0), sums.effective_clusters, np.nan)
     response = by_effect @ inverse @ inside.T
     of_form = ScoredEstimate(log_theta, error, np.full(n_cells, np.inf), scores.numbers, scores.scores, response)
-    return ShapedEstimate(
-        log_theta=log_theta,
-        intervals=cluster.Intervals(
-            error, np.exp(log_theta - margin), cluster.upper_end(log_theta + margin), effective, reason
-        ),
-        converged=converged,
-        test=contrasts.difference_test(of_form, free.scored()),
-        eta=np.full(n_cells, np.nan),
-        eta_error=np.full(n_cells, np.nan),
-        covariance=sums.covariance,
-    )
+    test, ends = contrasts.difference_test(of_form, free.scored()), (log_theta - margin, log_theta + margin)
+    numbers = np.stack([log_theta, error, np.exp(ends[0]), cluster.upper_end(ends[1]), effective])
+    return ShapedEstimate.of(numbers, reason, converged=converged, test=test, covariance=sums.covariance)
 
 
 def _information(likelihood: Likelihood, beta: Floats, effects: Floats) -> Floats:

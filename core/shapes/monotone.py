@@ -11,7 +11,7 @@ import scipy
 from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.shapes import SHAPE_ALONE, CurveShape, ShapedEstimate
-from posbias.core.standard_errors.cluster import Intervals, cluster_errors
+from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.standard_errors.contrasts import StrataEstimate, linear_contrast_test, pairwise_contrasts
 from posbias.core.theta.conditional import LinkedCounts, comparable_in_order, fit_conditional, linked_counts
 
@@ -68,7 +68,6 @@ class MonotoneShape(CurveShape):
             without_error |= {cell: pooled.reason[int(block[cell])] for cell in np.flatnonzero(moves).tolist()}
         numbers[:, at_reference] = np.array([[0.0], [0.0], [1.0], [1.0], [np.nan]])
         numbers[0, held] = 0.0
-        log_theta, std_error, low, high, effective = numbers
         # Does the free estimate rise from any position to the next one that it has, and where does it rise most?
         order = np.lexsort((position_of_cell, by_log.reference_of))
         order = order[by_log.identified[order]]
@@ -80,16 +79,8 @@ class MonotoneShape(CurveShape):
             SHAPE_ALONE if here and why else why for here, why in zip(linkage.identified, by_log.reason, strict=True)
         ]
         reason = tuple(without_error.get(cell) or why for cell, why in enumerate(unlinked))
-        return ShapedEstimate(
-            log_theta=log_theta,
-            intervals=Intervals(std_error, low, high, effective, reason),
-            converged=resolved and curve.is_optimal(log_theta[cells]),
-            test=test,
-            misfit=misfit,
-            eta=np.full(table.n_cells, np.nan),
-            eta_error=np.full(table.n_cells, np.nan),
-            block=block,
-        )
+        converged = resolved and curve.is_optimal(numbers[0, cells])
+        return ShapedEstimate.of(numbers, reason, converged=converged, test=test, misfit=misfit, block=block)
 
 
 class _Monotone:

@@ -63,24 +63,16 @@ class SmoothShape(shapes.CurveShape):
         tau, converged = np.nan, True
         if len(curves.free):
             numbers[:, curves.free], tau, converged = curves.posterior()
-        log_theta, std_error, low, high, effective = numbers
+        log_theta, std_error, *_ = numbers
         unlinked = ~linkage.identified & ~curves.at_reference
         alone, nothing = np.isnan(std_error), np.empty(0)
         conditions = [np.isnan(log_theta), alone & curves.agreeing, alone, unlinked]
         reasons = np.select(
             conditions, [shapes.ONE_END, cluster.AGREEING, cluster.ONE_CLUSTER, shapes.SHAPE_ALONE], default=""
         )
-        return shapes.ShapedEstimate(
-            log_theta=log_theta,
-            intervals=cluster.Intervals(
-                std_error, low, high, effective, tuple(str(reason) or None for reason in reasons)
-            ),
-            converged=converged,
-            test=contrasts.contrast_test(nothing, nothing, nothing),  # it follows the log where the log speaks
-            eta=np.full(n_cells, np.nan),
-            eta_error=np.full(n_cells, np.nan),
-            tau=tau,
-        )
+        test = contrasts.contrast_test(nothing, nothing, nothing)  # it follows the log where the log speaks
+        reason = tuple(str(reason) or None for reason in reasons)
+        return shapes.ShapedEstimate.of(numbers, reason, converged=converged, test=test, tau=tau)
 
 
 @dataclass(frozen=True)

@@ -292,10 +292,11 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
         return
     period, start = fit.period, f"--period {fit.options.period}: "
     details, last = start + why(period), period.looks[-1] if period.looks else None
-    if last is None or not period.feedback_possible:
-        if period.survivor is not None:
-            first, _, rest = why(period).partition(". ")
-            yield reason("clicks-do-not-move-documents", {}, start + rest, why=first)
+    if last is None:
+        return
+    if period.survivor is not None:
+        first, _, rest = why(period).partition(". ")
+        yield reason("clicks-do-not-move-documents", {}, start + rest, why=first)
         return
     helps = {"nothing to compare": "what-helps.beyond-comparison"}.get(
         last.outcome, "what-helps.beyond-times" if last.length == "hour" else "what-helps"

@@ -37,7 +37,7 @@ def test_a_log_of_a_ranker_that_does_not_learn_is_not_parted() -> None:
 
     assert choice.used == "none"
     assert choice.claims
-    assert not choice.feedback_possible
+    assert choice.survivor is not None
     assert [look.outcome for look in choice.looks] == ["survives"]
 
 
@@ -195,7 +195,7 @@ def test_a_length_that_is_given_is_taken_and_tested_within_as_far_as_times_go() 
     for length in ("day", "hour"):
         choice = choose_period(dates, EstimationOptions(period=length), lambda _: None)
         assert (choice.used, choice.looks[0].outcome) == ("day", "cannot be looked into")
-        assert choice.feedback_possible
+        assert choice.survivor is None
         assert choice.claims
 
 
