@@ -163,17 +163,13 @@ def _labels(table: pl.DataFrame, context: Sequence[str]) -> pl.Series:
     """A text for each row that says its context; contexts that differ have texts that differ."""
     if not context:
         return pl.Series(CONTEXT, [""] * table.height, pl.String)
-    texts: dict[tuple[object, ...], str] = {}
-    taken: set[str] = set()
-    labels: list[str] = []
-    for values in table.select(context).iter_rows():
-        key = tuple(map(repr, values))
-        if key not in texts:
+    rows, texts, taken = table.select(context).rows(), dict[str, str](), set[str]()
+    for values in rows:
+        if repr(values) not in texts:
             text = label_of(values)
-            texts[key] = text if text not in taken else f"{text} (no. {len(texts) + 1:,})"
-            taken.add(texts[key])
-        labels.append(texts[key])
-    return pl.Series(CONTEXT, labels, pl.String)
+            texts[repr(values)] = text if text not in taken else f"{text} (no. {len(texts) + 1:,})"
+            taken.add(texts[repr(values)])
+    return pl.Series(CONTEXT, [texts[repr(values)] for values in rows], pl.String)
 
 
 ATTRACTIVENESS, STD_DEV = "attractiveness", "std_dev"

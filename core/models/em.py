@@ -126,6 +126,7 @@ def add_up(
     times: Floats | None = None,
     only_certain: bool = False,
     likelihood: bool = False,
+    effective: bool = False,
 ) -> Sums:
     """The E-step: `known`, and what pages say of some parameters of a model at given values.
 
@@ -138,6 +139,7 @@ def add_up(
         times: shape (J + 1,), how many units each unit of the pages stands for; None: one.
         only_certain: whether only those impressions count that say the same at any values.
         likelihood: whether the log-likelihood is computed, which takes half as long again.
+        effective: whether rows count as in `of_rows`, for the priors of parameters by unit.
     """
     ratios = {name: Ratio(ratio.favourable.copy(), ratio.decided.copy()) for name, ratio in known.ratios.items()}
     sums = replace(known, ratios=ratios)
@@ -149,7 +151,9 @@ def add_up(
             sums.log_likelihood += float((of_all_units * logs).sum())
         expected = model.expected(values, batch)
         for p in parameters:
-            sums.add(p, batch, expected[p.name].times(weight if p.shape == "unit" else of_all_units))
+            rows = expected[p.name]
+            rows = page_matrices.of_rows(rows, values[p.name][batch.unit]) if effective else rows
+            sums.add(p, batch, rows.times(weight if p.shape == "unit" else of_all_units))
         sums.impressions += float(of_all_units.sum())
     return sums
 
@@ -294,13 +298,8 @@ class _Problem:
             return {}
         shared = {p.name: self.sums.ratios[p.name] for p in self.free if p.shape != "unit"}
         self.sums = replace(self.sums, ratios=shared)
-        known = {p.name: self._known.ratios[p.name] for p in estimated}
-        sums = Sums({name: Ratio(ratio.favourable.copy(), ratio.decided.copy()) for name, ratio in known.items()})
-        for batch in self._batches():
-            expected = self._model.expected(values, batch)
-            for p in estimated:
-                rows = page_matrices.of_rows(expected[p.name], values[p.name][batch.unit])
-                sums.add(p, batch, rows.times(batch.row_weight))
+        known = Sums({p.name: self._known.ratios[p.name] for p in estimated})
+        sums = add_up(self._model, estimated, values, self._batches(), known, effective=True)
         self.passes += 1
         self._on_pass()
         return {name: page_matrices.of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}

@@ -27,10 +27,6 @@ class PositionBasedModel(FactorisedClickModel):
         """The position is the cell: nothing to add."""
         return impressions
 
-    def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
-        """The impressions as they are: there is nothing to add."""
-        return impressions
-
     def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """Theta of the position."""
         return at_position(parameters[THETA], pages.position)
