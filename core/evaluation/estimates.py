@@ -187,8 +187,6 @@ class Evaluation:
         effective = float(totals.sums[by] ** 2 / totals.squares[by])
         of_queries = max(min(effective, n_queries) - 1.0, 1.0)
         variance = of_log + of_theta
-        if variance <= 0:
-            return Value(value, 0.0, 0.0, 0.0, of_queries)
         degrees = of_queries * variance**2 / of_log**2 if of_log > 0 else np.inf
         error = float(np.sqrt(variance))
         return Value(value, error, t_quantile(degrees) * error, float(np.sqrt(of_theta)), degrees)

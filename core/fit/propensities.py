@@ -44,7 +44,7 @@ from posbias.core.arrays.count_table import Flags, Floats, Integers, Members, fi
 from posbias.core.arrays.linalg import MANY, NORMAL, by_unit_and_cell, gram, in_rows
 from posbias.core.attractiveness import AttractivenessPrior
 from posbias.core.choices import LARGEST_ERROR, Source
-from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics, numbers_in
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.core.estimators import get_method
 from posbias.core.estimators.estimate import (
@@ -332,8 +332,8 @@ def covariance_of(cells: pl.DataFrame, table: pl.DataFrame) -> Floats:
         cells: the cell columns, K rows.
         table: as from `covariance_table`, of these or other cells.
     """
-    keys = table.select(pl.col(name).cast(dtype) for name, dtype in cells.schema.items()).with_row_index(_ROW)
-    row = cells.join(keys, on=cells.columns, how="left", maintain_order="left", nulls_equal=True)[_ROW]
+    keys = table.select(pl.col(name).cast(dtype) for name, dtype in cells.schema.items())
+    row = numbers_in(keys, cells, cells.columns)
     known = row.is_not_null().to_numpy()
     there = row.fill_null(0).to_numpy()
     whole = matrix_of(table[COVARIANCE])

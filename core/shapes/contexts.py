@@ -117,8 +117,6 @@ class Difference:
 
     def log_likelihood(self) -> Floats:
         """Log-likelihood of each tau_c of the grid, up to a constant, shape (T,)."""
-        if not len(self.both):
-            return np.zeros(len(TAU))
         spectrum, rotation = self._axes
         scale = 1 + np.outer(TAU**2, spectrum)
         rotated = rotation @ (self.own.values - self.others.values)[self.both]

@@ -64,17 +64,11 @@ _SHARED: Mapping[str, tuple[SharedParameter, ...]] = {
     "rctr": (replace(_CLICK_RATE, times_theta=True),),
     "tpbm": (_PERCEIVED, _PERCEIVED_IF_NOT),
     "dcm": (SharedParameter("continuation", lambda position: 0.75 * position**-0.3, by_position=True),),
-    "dbn": (SharedParameter("continuation", 0.9),),
-    "ccm": (
-        SharedParameter("continuation_after_skip", 0.9),
-        SharedParameter("continuation_after_irrelevant_click", 0.7),
-        SharedParameter("continuation_after_relevant_click", 0.3),
-    ),
 }
 
 
 def shared_parameters(model: str) -> tuple[SharedParameter, ...]:
-    """The parameters that may be given for a model; those of a plug-in are its own, with EM's start."""
+    """The parameters that may be given for a model: its own, with EM's start, unless there are others for it."""
     if model in _SHARED:
         return _SHARED[model]
     return tuple(
@@ -86,8 +80,6 @@ def shared_parameters(model: str) -> tuple[SharedParameter, ...]:
 
 def parameters_by_pair(model: str) -> tuple[str, ...]:
     """The names of what documents differ in."""
-    if model in CELL_MODELS:
-        return ("attractiveness",)
     return tuple(parameter.name for parameter in get_click_model(model).parameters if parameter.shape == "unit")
 
 
@@ -99,7 +91,7 @@ def uses_theta(model: str) -> bool:
 
 def has_rates_by_position(model: str) -> bool:
     """Return whether each document has a click rate of its own at each position."""
-    return model not in CELL_MODELS and "position" in get_click_model(model).unit_columns
+    return "position" in get_click_model(model).unit_columns
 
 
 def values_by_position(parameter: SharedParameter, given: Mapping[str, tuple[float, ...]], n_positions: int) -> Floats:

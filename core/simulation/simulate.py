@@ -106,8 +106,6 @@ def draw_sessions(
     user = worlds.random_stream(options, worlds.USERS, block).integers(max(options.users, 1), size=size)
 
     def choice(stream: int, n_values: int) -> Integers:
-        if n_values == 1:
-            return np.zeros(size, dtype=np.int64)
         if options.users:  # a trait of the user
             return worlds.random_stream(options, stream, 0, 1).integers(n_values, size=options.users)[user]
         return worlds.random_stream(options, stream, block).integers(n_values, size=size)

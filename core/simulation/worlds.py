@@ -201,8 +201,6 @@ class JudgementOptions:
         """
         if not 0 <= self.click_noise <= 1:
             raise UsageError(f"click_noise is {self.click_noise}; it is a probability, 0 to 1.")
-        if self.ranker_queries < 1:
-            raise UsageError(f"ranker_queries is {self.ranker_queries}; a ranker is trained on one query or more.")
 
 
 @dataclass(frozen=True)

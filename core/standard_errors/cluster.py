@@ -352,12 +352,7 @@ def bootstrap(fit: ConditionalFit, strata: Strata, replicates: int, seed: int) -
         strata: the counts. The ascending order of the clusters, with the seed, decides their signs.
         replicates: B >= 19; with 1,000 the width of an interval is known to about 3 %.
         seed: of the random signs, >= 0.
-
-    Raises:
-        ValueError: there are fewer than 19 replicates.
     """
-    if replicates < FEWEST_REPLICATES:
-        raise ValueError(f"A bootstrap interval needs at least {FEWEST_REPLICATES} replicates, not {replicates}.")
     left_out, random = LeaveOneOut(fit, cluster_scores(fit, strata)), np.random.default_rng(seed)
     sums = left_out.sums()
 

@@ -32,6 +32,7 @@ click rates are high. Where a query's pages show the same documents, the clicks 
 not: the errors are the spread over simulated logs, within its Monte Carlo error of 9 %, at click rates up to .75.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import add
@@ -122,13 +123,8 @@ class WholeLog:
         shown = plan.with_cells(nw.from_native(impressions)).to_native().collect(engine="streaming")
         statistics = plan.count(nw.from_native(impressions)).to_native().sort(plan.keys).collect(engine="streaming")
         units, table = count_units(statistics, plan, cells, unit)
-        clicked = with_periods(shown.filter(pl.col(CLICK) == 1), unit)
-        for frame, columns, number in (
-            (clicked.select(SESSION).unique().sort(SESSION), [SESSION], _CLUSTER),
-            (units, list(unit), _UNIT),
-            (cells, cells.columns, _CELL),
-        ):
-            clicked = clicked.join(frame.with_row_index(number), on=columns, how="inner", nulls_equal=True)
+        clicked = _numbered(with_periods(shown.filter(pl.col(CLICK) == 1), unit), units, unit, cells)
+        clicked = clicked.with_columns((pl.col(SESSION).rank("dense") - 1).alias(_CLUSTER))
         numbers = (clicked[number].to_numpy().astype(np.int64) for number in (_CLUSTER, _UNIT, _CELL))
         weight = clicked[WEIGHT].cast(pl.Float64).to_numpy() if plan.weighted else None
         return session_sums(self.fit, table, *numbers, weight=weight)
@@ -154,12 +150,7 @@ class _Part:
         units, table = count_units(statistics, log.plan, log.cells, stratum)
         linked = linked_counts(table, log.fit.linkage)
         shares = linked.shares(log.fit.log_theta[linked.cells])
-        rows = with_periods(statistics, stratum)
-        for frame, columns, number in (
-            (units[linked.units], stratum, _UNIT),
-            (log.cells[linked.cells], log.cells.columns, _CELL),
-        ):
-            rows = rows.join(frame.with_row_index(number), on=columns, how="inner", nulls_equal=True)
+        rows = _numbered(with_periods(statistics, stratum), units[linked.units], stratum, log.cells[linked.cells])
         clusters = rows.select(log.by).unique(maintain_order=True)
         rows = rows.join(clusters.with_row_index(_CLUSTER), on=log.by, nulls_equal=True).sort(_CLUSTER)
         cluster, unit, cell = (rows[name].to_numpy().astype(np.int64) for name in (_CLUSTER, _UNIT, _CELL))
@@ -174,6 +165,13 @@ class _Part:
         residual += lost * share * total
         matrix = by_unit_and_cell(linked.table, shares)
         return cls(linked, matrix, clusters, cluster, unit, cell, expected, residual)
+
+
+def _numbered(rows: pl.DataFrame, units: pl.DataFrame, unit: Sequence[str], cells: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the numbers of their units and cells, without those of others."""
+    for frame, columns, number in ((units, unit, _UNIT), (cells, cells.columns, _CELL)):
+        rows = rows.join(frame.with_row_index(number), on=columns, how="inner", nulls_equal=True)
+    return rows
 
 
 def column_sums(

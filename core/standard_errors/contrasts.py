@@ -107,15 +107,13 @@ def joint_p_values(p_values: Floats, relative_to_bound: Maximum) -> Floats:
     """The probability that some of M contrasts shows as much as each of them, if all are 0.
 
     Args:
-        p_values: shape (M,), of each contrast by itself, in [0, 1].
+        p_values: shape (M,), of each contrast by itself, in [0, 1]; M > 0.
         relative_to_bound: of the contrasts, by `largest_of`.
 
     Returns:
         Shape (M,), at least p_m, at most min(M p_m, 1).
     """
     n_contrasts = len(p_values)
-    if not n_contrasts:
-        return p_values
     bound = np.minimum(n_contrasts * p_values, 1.0)
     score = np.log(np.clip(p_values, _SMALLEST, _LARGEST))
     nodes = np.linspace(float(score.min()), float(score.max()), _NODES)

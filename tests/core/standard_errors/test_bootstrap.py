@@ -8,7 +8,7 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers
 from posbias.core.arrays.linalg import inverse
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors import cluster as module
-from posbias.core.standard_errors.cluster import FEWEST_REPLICATES, ClusterErrors, bootstrap, cluster_errors
+from posbias.core.standard_errors.cluster import ClusterErrors, bootstrap, cluster_errors
 from posbias.core.theta.conditional import ConditionalFit, find_linkage, fit_conditional
 
 THETA = np.array([1.0, 0.6, 0.4])
@@ -124,8 +124,3 @@ def test_two_queries_have_one_degree_of_freedom() -> None:
     found = bootstrapped(dense_table(np.full((2, 2), 500.0), clicks), np.arange(2), replicates=60)
     half_width = np.log(found.high / found.low)[1] / 2
     np.testing.assert_allclose(half_width / found.std_error[1], 12.706204736432095)
-
-
-def test_too_few_replicates_are_refused() -> None:
-    with pytest.raises(ValueError, match="19 replicates"):
-        bootstrapped(*random_log(6, 20, 2000), replicates=FEWEST_REPLICATES - 1)
