@@ -32,7 +32,7 @@ from posbias.core.log.pages import check_totals
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, SESSION
 from posbias.io import clock
 from posbias.io.counting.warehouse import check_export, with_account
-from posbias.io.engines.engine import ROWS_IN_ORDER, Engine, KeepSessions, Output, Parts, ReadLog, some_of, sums_by
+from posbias.io.engines.engine import ROWS_IN_ORDER, Engine, KeepSessions, Output, Parts, ReadLog, sample_rows, sums_by
 from posbias.io.forms.form import convert
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks, Rows
@@ -88,7 +88,7 @@ class StoredStrata:
 
 
 def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistics:
-    """Write the arrays of a part, the one of that number, to files in a directory of ours.
+    """Write the arrays of part `number` to files of a scratch directory.
 
     Raises:
         OutputError: the disk is full.
@@ -113,23 +113,23 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class WithFacts:
-    """Statistics in parts; the facts of each are taken while other work is done on it."""
+    """Statistics in parts whose facts are computed while `map` processes them."""
 
     parts: Parts
     of_parts: list[LogFacts] = field(default_factory=list[LogFacts])
 
     @property
     def number(self) -> int | None:
-        """How many parts there are at most, where that is known."""
+        """Upper bound on the number of parts; None if unknown."""
         return self.parts.number
 
     @property
     def in_memory(self) -> bool:
-        """Whether there is but one part, in the memory of this process."""
+        """Whether all rows are one part in the memory of this process."""
         return self.parts.in_memory
 
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """Yield the results of a function for each part."""
+        """Yield `work(number, statistics)` for each part."""
         self.of_parts.clear()
         for facts, output in self.parts.map(partial(_with_facts, work=work)):
             self.of_parts.extend([facts] if facts else [])
@@ -137,7 +137,7 @@ class WithFacts:
 
     @property
     def facts(self) -> LogFacts | None:
-        """The facts of the parts that were worked on; None where they are empty."""
+        """The facts of all parts processed so far; None if they are empty."""
         return add_facts(self.of_parts) if self.of_parts else None
 
 
@@ -150,7 +150,7 @@ def _with_facts(
 
 @dataclass(frozen=True)
 class PairsOfPart:
-    """The pairs of one part, and how they stand in the statistics."""
+    """The pairs of one part, and their signatures in the merged statistics."""
 
     number: int  # the part's number, from 0
     kept: KeptFrame  # the pair's columns, `impressions`, `clicks`, `signature` (of the part), sorted by pair
@@ -159,7 +159,7 @@ class PairsOfPart:
 
 @dataclass(frozen=True)
 class CountedLog:
-    """A log or several statistics, compressed."""
+    """Compressed statistics of a log, or of several stores."""
 
     plan: StatisticsPlan  # what was counted
     sources: dict[str, str]  # path by digest
@@ -182,13 +182,13 @@ class CountedLog:
 
     @property
     def parts(self) -> Iterator[PairsOfPart]:
-        """The pairs of each part with the statistics' signature by the part's own."""
+        """Pairs by part, with the row of the merged signatures for each signature of the part."""
         numbered = zip(self.pairs, self.statistics.signature_of_part, strict=True)
         return (PairsOfPart(number, *both) for number, both in enumerate(numbered))
 
 
 def check_estimable(read: ReadLog) -> None:
-    """Check that an estimate can be made from what was read.
+    """Check that the accepted rows allow an estimate.
 
     Raises:
         SchemaError: no row is left, too many are left out, or nothing can be estimated from those that are left.
@@ -220,7 +220,7 @@ def read_log(
     keep_sessions: KeepSessions = False,
     estimable: bool = True,
 ) -> ReadLog:
-    """Read a log, and check that an estimate can be made from it; if not `estimable`, that and its days are left aside.
+    """Read a log; with `estimable`, check that it allows an estimate and count its days.
 
     Raises:
         SchemaError: rows or pages break the contract, no row is left, too many are left out, or nothing can be
@@ -288,7 +288,7 @@ def read_log(
 
 
 def order_of_log(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = None) -> RowOrder | None:
-    """What the order of the rows says of a ranker that learns; None where they have none, or nothing can be compared.
+    """Sum the evidence of feedback in the order of rows; None if the order is unknown or no rows compare.
 
     Args:
         read: the log.
@@ -296,16 +296,16 @@ def order_of_log(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = Non
         only: of its rows.
     """
     rows = [frame if only is None else frame.filter(only) for frame in read.in_order]
-    return order_of_rows([frame.lazy() for frame in some_of(rows, ROWS_IN_ORDER)], plan) if rows else None
+    return order_of_rows([frame.lazy() for frame in sample_rows(rows, ROWS_IN_ORDER)], plan) if rows else None
 
 
 def order_within(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = None) -> RowOrder | None:
-    """The order of rows where no times of day are kept, which would say more."""
+    """`order_of_log` if statistics hold no times of day, which would be stronger evidence; else None."""
     return order_of_log(read, plan, only) if plan.period in {None, "day"} else None
 
 
 def count_log(read: ReadLog, engine: Engine, progress: Progress, factor: float | None = None) -> CountedLog:
-    """Count a log that was read, and compress the counts; with a `factor`, older days weigh less.
+    """Count a log and compress the counts; with a `factor`, older days weigh less.
 
     Raises:
         SchemaError: nothing was counted.
@@ -343,7 +343,7 @@ def _count_and_compress(
     decay: Decay | None,
     folder: Path | None = None,
 ) -> tuple[SufficientStatistics, tuple[KeptFrame, ...], LogFacts | None]:
-    """The statistics, the pairs, and the facts of a log.
+    """Return the compressed statistics, the pairs of each part, and the facts of a log.
 
     Of one that is split, times are counted later, for as many parts as tests look at: every pair has more times than
     cells, and most fits look at the times of some queries only.
@@ -368,7 +368,7 @@ def _count_and_compress(
 
 
 def _kept_rows(number: int, statistics: pl.LazyFrame, folder: Path, name: str) -> KeptFrame | None:
-    """The statistics of a part on disk; None where nothing was counted."""
+    """Write the statistics of a part to disk; None if it is empty."""
     frame = statistics.collect()
     return keep(frame, folder, f"{name}-{number:05d}") if frame.height else None
 
@@ -394,7 +394,7 @@ def read_statistics(
 
 
 def days_of_statistics(statistics: Sequence[Statistics]) -> Days | None:
-    """The days of statistics; None where they know none. Rows are counted only where days look odd."""
+    """Return the days of stores, with their impressions only if the days look odd; None without days."""
     today, days = clock.today(), dict.fromkeys((date.fromisoformat(day) for of in statistics for day in of.days), 0.0)
     if not days:
         return None
@@ -409,7 +409,7 @@ def days_of_statistics(statistics: Sequence[Statistics]) -> Days | None:
 
 
 def count_pages(read: ReadLog, plan: StatisticsPlan) -> PageTotals | None:
-    """Clicks by page; None where there are no pages, or impressions are weighted."""
+    """Sum clicks by page; None without pages or with weighted impressions."""
     if read.some_pages is None or plan.weighted:
         return None
     within = pl.lit(True) if plan.max_position is None else pl.col(POSITION) <= plan.max_position
@@ -428,7 +428,7 @@ def count_pages(read: ReadLog, plan: StatisticsPlan) -> PageTotals | None:
 
 
 def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata, engine: Engine) -> Parts:
-    """The statistics added up, in parts of whole queries: as counted, or decayed (further)."""
+    """Add up stores in parts of whole queries, as counted or with decayed weights."""
     segments = [segment for entry in statistics for segment in entry.segments]
     frames = [
         frame if metadata.decay is None else metadata.decay.weigh(frame, entry.metadata.decay)
@@ -442,14 +442,14 @@ def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata,
 
 
 def have_distinct_keys(statistics: Sequence[Statistics], plan: StatisticsPlan) -> bool:
-    """Whether no two rows have equal keys of a plan: it keeps time as the statistics do, and each day is in one."""
+    """Whether no two rows have equal keys: stores resolve time as the plan does, and share no day."""
     segments = [segment for entry in statistics for segment in entry.segments]
     same = all(entry.metadata.plan.period == plan.period for entry in statistics)
     return plan.period is not None and same and have_distinct_days(segments)
 
 
 def have_distinct_days(segments: Sequence[Segment]) -> bool:
-    """Whether no day lies in two of the segments."""
+    """Whether no two segments share a day."""
     days = [day for segment in segments for day in segment.days]
     return len(set(days)) == len(days)
 
@@ -462,7 +462,7 @@ def compress(
     decay: Decay | None = None,
     folder: Path | None = None,
 ) -> tuple[SufficientStatistics, tuple[KeptFrame, ...]]:
-    """The statistics of parts, and the pairs of each; with a decay counts become sums of weights.
+    """Compress parts to merged statistics and the pairs of each part. With a decay, counts become sums of weights.
 
     Raises:
         SchemaError: nothing was counted.
@@ -491,7 +491,7 @@ def compress(
 def _compressed_part(
     number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, decay: Decay | None, kept_in: Path | None
 ) -> tuple[PartStatistics, KeptFrame, KeptFrame | None] | None:
-    """A part without its pairs, these, and its rows where they are needed again; None where nothing was counted.
+    """Compress one part: the part without pairs, its pairs, and its rows if later tests need them; None if empty.
 
     Args:
         number: of the part.
@@ -521,7 +521,7 @@ MOST_VALUES = 10_000
 
 @dataclass(frozen=True)
 class ValueOfColumn:
-    """A value, and what a log counts where the column has it."""
+    """A value of a column, and the counts of its rows."""
 
     value: object  # as the log has it; None where the column is empty
     impressions: float  # how many there are, or the sum of their weights
@@ -533,7 +533,7 @@ class ValueOfColumn:
 def count_by_value(
     log: Log, plan: StatisticsPlan, column: str, engine: Engine, progress: Progress, factor: float | None = None
 ) -> tuple[ReadLog, LogFacts | None, list[ValueOfColumn]]:
-    """Read and count a log once, for each value of a column.
+    """Read a log once and count it separately for each value of a column.
 
     Args:
         log: it is read once.
@@ -574,7 +574,7 @@ def count_by_value(
         )
 
     def count(number: int, value: object) -> CountedLog:
-        """The counts of the rows with a value, without pages."""
+        """Count the rows with a value, without pages."""
         own = folder / f"value-{number:05d}"
         own.mkdir(mode=0o700)
         decay = None if factor is None or read.days is None else Decay(factor, read.days.newest)
@@ -599,7 +599,7 @@ _OfPart = tuple[KeptFrame, float, float]
 def _parted(
     number: int, statistics: pl.LazyFrame, column: str, columns: tuple[str, ...], folder: Path
 ) -> list[tuple[object, _OfPart]]:
-    """The statistics of a part, value by value; they lie on disk, as the values are counted one after another."""
+    """Split the statistics of a part by value and write each to disk."""
     frame = statistics.collect()
     parted = frame.partition_by(column, as_dict=True, maintain_order=True)
     return [

@@ -1,4 +1,4 @@
-"""Merging statistics into one directory at the cost of what is new, not of all that there is.
+"""Merge statistics into one directory, at a cost proportional to the new rows rather than to all rows.
 
 Segments are linked side by side. Rows of different days never have equal keys where the statistics keep the period, so
 there the days of a month that is over are written once more, sorted together, and that is all. Elsewhere the same pair
@@ -44,7 +44,7 @@ def merge_statistics(
     engine: Engine,
     on_part: Callable[[], None],
 ) -> list[Segment]:
-    """Write what several statistics hold together; the same, in whatever order they are named.
+    """Write the sum of several statistics; the result does not depend on the order of the inputs.
 
     Args:
         statistics: what is merged.
@@ -70,7 +70,7 @@ def _side_by_side(
     engine: Engine,
     on_part: Callable[[], None],
 ) -> list[Segment]:
-    """Segments as they are, their files linked; but a month's lie together, and small ones with equal keys add up."""
+    """Link the files of segments; rewrite segments of one month together, and add up small segments with equal keys."""
     owned = [(entry, segment) for entry in statistics for segment in entry.segments]
     owned.sort(key=lambda both: (both[1].days, sorted(both[1].sources)))
     segments = [segment for _, segment in owned]
@@ -107,7 +107,7 @@ def _side_by_side(
 
 
 def group_by_month(segments: Sequence[Segment]) -> list[list[Segment]]:
-    """Segments in groups: those that lie in one month, if that is not the newest, together; each other by itself."""
+    """Group segments by month; segments of the newest month, or of several months, stay alone."""
     newest = max((day for segment in segments for day in segment.days), default="")
     groups = dict[str, list[Segment]]()
     for number, segment in enumerate(segments):
@@ -119,13 +119,13 @@ def group_by_month(segments: Sequence[Segment]) -> list[list[Segment]]:
 
 
 def known_days(statistics: Sequence[Statistics]) -> list[Statistics]:
-    """The statistics that bring no day of their own: parts of days, or logs that were exported a second time."""
+    """Return statistics all of whose days occur in the others: parts of days, or repeated exports."""
     owners = Counter(day for entry in statistics for day in entry.days)
     return [entry for entry in statistics if entry.days and all(owners[day] > 1 for day in entry.days)]
 
 
 def worth_adding_up(segments: Sequence[Segment]) -> list[Segment]:
-    """The smallest segments, as many as are worth adding up, if any are; smallest first.
+    """Return the smallest segments, in ascending order, whose addition pays; may be empty.
 
     The last one taken is at most a third of the others together, so that whatever is written again ends up in a segment
     that counts four times as many rows, and no row is written more than log4(all rows) times. Of those left, each is
@@ -148,7 +148,7 @@ def _rows(segment: Segment) -> int:
 def count_sides(
     sides: Sequence[tuple[str, Sequence[Statistics]]], engine: Engine, progress: Progress
 ) -> SufficientStatistics:
-    """Statistics with a context `CURVE` that names the side; what stands on both sides counts on both.
+    """Add a context `CURVE` that names the side of a comparison; rows on both sides count twice.
 
     Args:
         sides: each with its name, and the statistics that add up to it.
@@ -181,7 +181,7 @@ def count_sides(
 
 
 def count_days(statistics: Sequence[Statistics], engine: Engine, progress: Progress) -> SufficientStatistics:
-    """Statistics with the day as a context `CURVE`.
+    """Add the day as a context `CURVE`.
 
     Raises:
         StatisticsError: they know no days, do not count the same, are damaged, or were replaced meanwhile.
@@ -201,7 +201,7 @@ def count_days(statistics: Sequence[Statistics], engine: Engine, progress: Progr
 def _frames(
     statistics: Sequence[Statistics], plan: StatisticsPlan, curve: pl.Expr, by_curve: StatisticsPlan
 ) -> list[pl.LazyFrame]:
-    """Statistics with the name of a curve."""
+    """Add the name of a curve as a column."""
     return [
         frame.with_columns(curve.alias(CURVE)).select(by_curve.columns)
         for entry in statistics

@@ -1,4 +1,4 @@
-"""Counts of a log that stays in its warehouse: the query that makes them there, and what its result says.
+"""Count a log inside its warehouse: generate the SQL query, and read its exported result.
 
 The query is written once and put into the dialect of a warehouse by sqlglot. It marks each row and page that breaks the
 contract as `canonical_impressions` and `pages` do, and counts the others as `StatisticsPlan` does; for the rows of its
@@ -34,7 +34,7 @@ from posbias.io.stores.metadata import Counted, describe_plan
 
 
 class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The description of an exported table, its column `about`."""
+    """Description of an exported table: its column `about`."""
 
     counted: Counted
     check_pages: CheckPages | None = None  # which pages were checked; None without sessions
@@ -45,7 +45,7 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def own_checksum(self) -> str:
-        """The checksum of what it says."""
+        """Checksum of the description."""
         return checksum_of_content(msgspec.to_builtins(self))
 
 
@@ -53,7 +53,7 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def about_export(export: Export) -> About:
-    """The common description of one or several exported tables.
+    """Return the common description of exported tables.
 
     Raises:
         SchemaError: that cannot be read, or rows or columns are not those that it says.
@@ -89,7 +89,7 @@ def about_export(export: Export) -> About:
 
 
 def check_export(export: Export, on_bad_rows: OnBadRows) -> None:
-    """Refuse rows that the warehouse left out, unless bad rows may be dropped.
+    """Raise an error for rows that the warehouse rejected, unless they may be dropped and all pages were checked.
 
     Raises:
         SchemaError: there are some.
@@ -108,7 +108,7 @@ def check_export(export: Export, on_bad_rows: OnBadRows) -> None:
 
 
 def with_account(read: ReadLog, export: Export) -> ReadLog:
-    """The counts of a warehouse as they were read, with its account of rows and pages.
+    """Add the row and page counts of the warehouse to a log.
 
     Raises:
         SchemaError: some counts break the contract, which no query gives.
@@ -127,7 +127,7 @@ def with_account(read: ReadLog, export: Export) -> ReadLog:
 
 @dataclass(frozen=True)
 class WarehouseQuery:
-    """A table of impressions, and how it is counted."""
+    """Query that counts a table of impressions."""
 
     table: str
     roles: Roles  # the columns that were named
@@ -140,7 +140,7 @@ class WarehouseQuery:
 
     @property
     def remarks(self) -> list[str]:
-        """Remarks for whoever runs the query."""
+        """Remarks for the person who runs the query."""
         remarks = list[str]()
         if self.plan.cell and self.roles.position is None:
             remarks.append(f"The position is column {POSITION!r}: name another one with --position COLUMN.")
@@ -151,7 +151,7 @@ class WarehouseQuery:
         return remarks
 
     def text(self, dialect: Warehouse) -> str:
-        """The query in a dialect.
+        """Return the query in a dialect.
 
         Raises:
             UsageError: a name cannot be one, or the dialect lacks what is needed.
@@ -193,7 +193,7 @@ _FINITE = "{x} > -1e300 AND {x} < 1e300"  # neither NaN, whatever that equals in
 
 
 def _parts_of_name(flag: str, name: str) -> list[tuple[str, bool]]:
-    """The parts of a name between its points, and whether each stands in quotes: `a."b c".d`.
+    """Split a dotted name and tell which parts are quoted, e.g. `a."b c".d`.
 
     Raises:
         UsageError: it is no name.
@@ -261,14 +261,14 @@ def _transpiled(template: "_Template", dialect: str) -> str:
 
 @cache
 def _texts() -> dict[str, str]:
-    """The steps of the query by name."""
+    """Return the steps of the query by name."""
     text = files("posbias.io.counting").joinpath("warehouse.sql").read_text(encoding="utf-8")
     named = re.split(r"^-- (\w+)(?:: .*)?$", text, flags=re.MULTILINE)
     return dict(zip(named[1::2], named[2::2], strict=True))
 
 
 class _Template:
-    """The text of the query, with `:names` for what the user named."""
+    """Text of the query, with `:names` for columns and tables of the user."""
 
     def __init__(self, request: WarehouseQuery) -> None:
         self.request, self.plan, self.roles, self.rules = request, request.plan, request.roles, request.rules
@@ -310,7 +310,7 @@ class _Template:
         return f":{placeholder}"
 
     def _read_rows(self) -> None:
-        """The columns of the table, and what each row by itself breaks of the contract."""
+        """Select the columns of the table, and the fault of each row."""
         roles, base = self.roles, self.rules.position_base
         sessions = zip(self._sessions, roles.session, strict=True)
         columns = {inner: self._column("--session", name) for inner, name in sessions}
@@ -355,7 +355,7 @@ class _Template:
         self._step("marked", marks=marks)
 
     def _click(self, click: str) -> str:
-        """0 or 1; -1 where it is missing, -2 where it is neither. As text or a number, it may be of any type."""
+        """Return SQL for the click: 0 or 1, -1 if missing, -2 if invalid; the column may be text or a number."""
         empty, number = 0 if self.rules.null_click else -1, f"{_NUMBER}({click})"
         if self.rules.click_counts:
             return (
@@ -375,7 +375,7 @@ class _Template:
         )
 
     def _judge_pages(self) -> None:
-        """The sessions that cannot be one results page, by the rules of `core.log.pages`, and where others end."""
+        """Find sessions that are no results page, by the rules of `core.log.pages`, and where valid pages end."""
         sessions = ", ".join(self._sessions)
         known = " AND ".join(f"NOT {session} IS NULL" for session in self._sessions)
         if self._sampled:
@@ -400,7 +400,7 @@ class _Template:
         self._step("ends", faulty_row=int(PageRejection.FAULTY_ROW))
 
     def _count(self) -> None:
-        """Impressions and clicks by the keys of statistics; rows that are left out by their fault."""
+        """Count impressions and clicks by the keys of statistics, and rejected rows by fault."""
         source, fault = ("judged", "fault") if self._sessions else ("marked", "row_fault")
         if self.plan.needs_pages:
             self._step("browsed", source=source, within_page=", ".join([*self._sessions, fault]))
@@ -419,7 +419,7 @@ class _Template:
             self._number_ids()
 
     def _number_ids(self) -> None:
-        """Numbers for the ids of pairs that compare cells; of the others, only what they add up to in each cell.
+        """Number the ids of pairs that compare cells; all other pairs are summed by cell.
 
         A pair compares cells if it was shown in two of them and clicked. The others are documents -1, -2, ... of query
         0, one for each cell, which compare nothing.
@@ -441,7 +441,7 @@ class _Template:
         self._add_up("numbered", "n", [*ids, *self._keys[2:]], code)
 
     def _add_up(self, source: str, prefix: str, keys: Sequence[str], code: str) -> None:
-        """Add up counts by other keys, which get names of their own, as they may be made of those before."""
+        """Add up counts by new keys, under new names, as these may be expressions of the former keys."""
         names = [f"{prefix}_{number}" for number in range(len(keys))]
         renamed = ", ".join(f"{key} AS {name}" for key, name in zip(keys, names, strict=True))
         self._step("rows_again", f"{prefix}_rows", source=source, new_keys=renamed, new_code=code, prefix=prefix)
@@ -451,7 +451,7 @@ class _Template:
         self._counted |= {name: f"{prefix}_{name}" for name in ("code", "shown", "clicked")}
 
     def _result(self) -> str:
-        """The rows of the result, under its names."""
+        """Select the rows of the result under their output names."""
         names = [QUERY, DOC, *self.plan.model.cell_columns, *self._further.values()]
         twice = [name for name, number in Counter([*names, REJECTED, IMPRESSIONS, CLICKS, ABOUT]).items() if number > 1]
         if twice:
@@ -481,12 +481,12 @@ class _Template:
 
 
 def _first_that_holds(cases: Sequence[tuple[str, int]]) -> str:
-    """The number of the first case that holds; 0 where none does."""
+    """Return SQL for the number of the first true case, 0 if none is true."""
     return f"CASE {' '.join(f'WHEN {condition} THEN {int(number)}' for condition, number in cases)} ELSE 0 END"
 
 
 def _unquoted(name: str) -> str:
-    """A name as the result has it, without the quotes in which it was given."""
+    """Remove the quotes of a name."""
     return ".".join(part for part, _ in _parts_of_name("COLUMN", name))
 
 

@@ -1,4 +1,4 @@
-"""The interface of engines, so that whoever counts, fits and writes does not know which one runs.
+"""The interface of an engine: local (Polars) or Spark. Code that counts, fits and writes does not depend on which.
 
 Rows lie in parts that hold whole queries, in this process, on its disk or on a cluster. Work goes to the parts: a
 function that is sent there, and whose small results come back.
@@ -32,20 +32,20 @@ Output = TypeVar("Output")
 
 
 class Parts(Protocol):
-    """Rows in parts."""
+    """Rows split into parts."""
 
     @property
     def number(self) -> int | None:
-        """How many parts there are at most, where that is known."""
+        """Upper bound on the number of parts; None if unknown."""
         ...
 
     @property
     def in_memory(self) -> bool:
-        """Whether there is but one part, in the memory of this process."""
+        """Whether all rows are one part in the memory of this process."""
         ...
 
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """Yield the results of a function for the number of each part and its rows, in the order of the numbers.
+        """Yield `work(number, rows)` for each part, in the order of the numbers.
 
         The function may run in another process, and twice: it must travel (no lambda), and write by `whole_files`.
         """
@@ -53,7 +53,7 @@ class Parts(Protocol):
 
 
 def sums_by(parts: Parts, keys: Sequence[pl.Expr], **sums: pl.Expr) -> pl.DataFrame:
-    """Sums by key over the rows of all parts, each of which adds up its own; in any order."""
+    """Sum expressions by key, within parts and then over them; the order of rows is undefined."""
     of_parts = pl.concat(parts.map(partial(_sums_of_part, keys=keys, sums=sums)))
     return of_parts.group_by([name for name in of_parts.columns if name not in sums]).sum()
 
@@ -64,7 +64,7 @@ def _sums_of_part(_: int, rows: pl.LazyFrame, keys: Sequence[pl.Expr], sums: dic
 
 @dataclass(frozen=True)
 class ReadLog(ABC):
-    """A log as it was read: its good rows, in parts, and what became of the others."""
+    """A log after reading: its accepted rows in parts, and the number of rejected rows by reason."""
 
     log: Log  # as it was read: of raw files, the log that was made of them
     plan: StatisticsPlan  # what can be counted: days only, where timestamps say no time of day
@@ -82,31 +82,31 @@ class ReadLog(ABC):
     @property
     @abstractmethod
     def buckets(self) -> Parts:
-        """Canonical impressions that keep the contract, each query in one part."""
+        """Accepted impressions in canonical form; each query lies in one part."""
 
     @property
     def pieces(self) -> Parts:
-        """The good rows, for what does not need whole queries: on Spark it moves no rows."""
+        """Accepted impressions in any partition: cheaper on Spark, which then moves no rows."""
         return self.buckets
 
     @property
     @abstractmethod
     def some_pages(self) -> pl.LazyFrame | None:
-        """Whole pages of good rows: all of a small log, else those of some queries; None where it has no sessions."""
+        """Whole pages: all of a small log, else the pages of a sample of queries; None without a session column."""
 
     @property
     @abstractmethod
     def in_order(self) -> Sequence[pl.LazyFrame]:
-        """Good rows of some queries in the order of the log, each query in one frame; none where that is not known."""
+        """Accepted rows of a sample of queries in log order, each query in one frame; empty if the order is unknown."""
 
     @abstractmethod
     def statistics(self, plan: StatisticsPlan) -> Parts:
-        """The statistics of the good rows, those of a part sorted by the plan's keys."""
+        """Sufficient statistics of accepted rows; each part is sorted by the plan's keys."""
 
 
 @dataclass(frozen=True)
 class Engine(ABC):
-    """Reads logs, runs plans, and takes work to where the rows are."""
+    """Read logs, count them by a plan, and run functions where the rows are."""
 
     memory: int  # target for the memory of a process that works on a part, in bytes
     scratch: Path  # a directory for temporary files, which everything that works for the engine sees
@@ -120,7 +120,7 @@ class Engine(ABC):
     def read(
         self, log: Log, plan: StatisticsPlan, *, keep_sessions: KeepSessions, on_rows: RowCounter | None = None
     ) -> ReadLog:
-        """Read a log, and reject what breaks the contract.
+        """Read a log and reject rows and pages that break the contract.
 
         Args:
             log: an opened log.
@@ -135,13 +135,13 @@ class Engine(ABC):
         """
 
     def parts_of(self, frames: Sequence[pl.LazyFrame]) -> Parts:
-        """Frames that hold whole queries each, as parts."""
+        """Make each frame a part; each must hold whole queries."""
         makes = [partial(collected, frame) for frame in frames]
         return FrameParts(self.each, lambda: makes, len(makes), in_memory=self.in_this_process and len(makes) == 1)
 
     @abstractmethod
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> Parts:
-        """Merge statistics (several days), each part sorted by the plan's keys.
+        """Merge statistics, e.g. of several days; each part is sorted by the plan's keys.
 
         Args:
             statistics: rows of several frames may have equal keys: their counts add up.
@@ -151,11 +151,11 @@ class Engine(ABC):
 
     @abstractmethod
     def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
-        """Yield the results of a function for each item, in their order. It may run in another process, and twice."""
+        """Yield `work(item)` in the order of the items. It may run in another process, and twice."""
 
     @abstractmethod
     def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:
-        """Write what a function makes of each item as one Parquet table: a file, or a directory of part files."""
+        """Write the frames `rows(item)` as one Parquet table: a file, or a directory of part files."""
 
 
 MakeFrame = Callable[[], pl.LazyFrame | pl.DataFrame]
@@ -163,7 +163,7 @@ MakeFrame = Callable[[], pl.LazyFrame | pl.DataFrame]
 
 @dataclass(frozen=True)
 class FrameParts:
-    """Frames that hold whole queries each, which are made where they are worked on."""
+    """Lazily made frames; each holds whole queries and is made in the worker that processes it."""
 
     each: Callable[[Iterable[Any], Callable[[Any], Any]], Iterator[Any]]  # as that of an engine
     makes: Callable[[], Iterable[MakeFrame]]  # gives what makes each of them
@@ -171,7 +171,7 @@ class FrameParts:
     in_memory: bool
 
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """Yield the results of a function for each frame, in their order."""
+        """Yield `work(number, frame)` in the order of the frames."""
         return self.each(enumerate(self.makes()), partial(_on_made, work=work))
 
 
@@ -181,7 +181,7 @@ def _on_made(item: tuple[int, MakeFrame], work: Callable[[int, pl.LazyFrame], Ou
 
 
 def collected(frame: pl.LazyFrame) -> pl.DataFrame:
-    """The rows of a frame."""
+    """Collect a frame with the streaming engine."""
     return frame.collect(engine="streaming")
 
 
@@ -209,8 +209,8 @@ _SEED_OF_SAMPLE = 1  # not that of the buckets, which hold one in so many querie
 _FAR_OFF = 4  # times as many or as few rows as wanted
 
 
-def some_of(rows: Sequence[pl.LazyFrame], most: int) -> list[pl.DataFrame]:
-    """About so many rows at most, in their order: of some queries, so that documents are seen as often as among all.
+def sample_rows(rows: Sequence[pl.LazyFrame], most: int) -> list[pl.DataFrame]:
+    """Sample about `most` rows in log order: whole queries, so that documents recur as often as in all rows.
 
     Where few queries hold most rows they are a sample of pages, or where there are none the first rows.
 
@@ -236,7 +236,7 @@ def some_of(rows: Sequence[pl.LazyFrame], most: int) -> list[pl.DataFrame]:
 
 
 def judge_rows(log: Log, counts: pl.DataFrame, on_bad_rows: OnBadRows) -> tuple[dict[str, int], LogTotals]:
-    """Rows by reason, of those that break the contract by themselves, and the totals of the others.
+    """Return the number of rejected rows by reason, and the totals of accepted rows; pages are not judged here.
 
     Args:
         log: where they stand.
@@ -264,7 +264,7 @@ _NO_CLICKS = (
 
 
 def without_clicks(totals: LogTotals, left_out: pl.DataFrame) -> LogTotals:
-    """The totals with the `clicks` of what is left out by `rejected`, except copies and what options leave out."""
+    """Add the clicks of rejected rows to the totals, without those of exact copies and of rows that options exclude."""
     lost = (pl.col(REJECTED) > 0) & ~pl.col(REJECTED).is_in([int(code) for code in _NO_CLICKS])
     return replace(totals, clicks_left_out=totals.clicks_left_out + int(left_out.filter(lost)[CLICKS].sum()))
 
@@ -272,7 +272,7 @@ def without_clicks(totals: LogTotals, left_out: pl.DataFrame) -> LogTotals:
 def judge_pages(
     log: Log, faults: pl.DataFrame, examples: pl.DataFrame, rows: int, on_bad_rows: OnBadRows
 ) -> dict[str, int]:
-    """Rows by reason, of pages that cannot be one results page.
+    """Return the number of rows by reason on sessions that cannot be one results page.
 
     Args:
         log: where they stand.
@@ -292,17 +292,17 @@ def judge_pages(
 
 
 def page_faults(faulty: pl.DataFrame) -> pl.DataFrame:
-    """Number of `pages` and their `rows` by `rejected`, of faulty pages (`session`, `rows`, `rejected`)."""
+    """Count `pages` and `rows` by `rejected`, from faulty pages (`session`, `rows`, `rejected`)."""
     return faulty.group_by(REJECTED).agg(pl.len().alias(PAGES), pl.col(ROWS).sum()).sort(REJECTED)
 
 
 def rows_by_reason(faults: pl.DataFrame) -> dict[str, int]:
-    """Rows by reason in words."""
+    """Return the number of rows by reason in words."""
     return {why_rejected(code): int(rows) for code, rows in faults.sort(REJECTED).select(REJECTED, ROWS).iter_rows()}
 
 
 def fewest_parts(rows: int, schema: pl.Schema, memory: int, text_bytes: int = 0) -> int:
-    """Into how many parts rows must be split, so that a process that works on one keeps to so many bytes.
+    """Return the smallest number of parts such that a process working on one part stays within `memory`.
 
     Args:
         rows: how many there are.
@@ -314,12 +314,12 @@ def fewest_parts(rows: int, schema: pl.Schema, memory: int, text_bytes: int = 0)
 
 
 def bytes_per_row(schema: pl.Schema, text_bytes: int = 0) -> int:
-    """Peak memory of a plan for each row, in bytes; for the arguments see `fewest_parts`."""
+    """Return the peak memory of counting, in bytes per row; for the arguments see `fewest_parts`."""
     keys = [schema[name] for name in (SESSION, QUERY, DOC) if name in schema]
     width = sum(_NUMBER_BYTES if dtype.is_numeric() else max(_TEXT_BYTES, text_bytes) for dtype in keys)
     return _BYTES_PER_ROW + _BYTES_PER_KEY_BYTE * width
 
 
 def room_for_parts(memory: int) -> int:
-    """How many bytes of so many a process has for the parts that it works on."""
+    """Return the bytes left for parts, of a process whose target is `memory` bytes."""
     return max(memory - PROCESS_BYTES, memory // 8)

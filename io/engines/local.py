@@ -78,7 +78,7 @@ _CLICKS = 1 << 8  # the number of a faulty row is its fault, this many times, an
 
 @dataclass(frozen=True)
 class Buckets:
-    """Rows in files by bucket, in a directory of ours: in columns, or as a number each beside their session.
+    """Rows on disk, partitioned by the hash of a key; as columns, or packed into one 64-bit number and the session.
 
     Those of a bucket whose session is known lie apart from the others.
     """
@@ -88,7 +88,7 @@ class Buckets:
     fields: BitFields | None = None  # what the numbers say, where rows are numbers
 
     def write(self, frames: Iterable[pl.LazyFrame], key: str = QUERY) -> None:
-        """Split rows, one frame after the other.
+        """Write frames one after the other, split by bucket.
 
         Args:
             frames: the rows. Where they are marked in `rejected`, the faulty ones go apart.
@@ -114,27 +114,27 @@ class Buckets:
 
     @property
     def all_fit(self) -> bool:
-        """Whether every good row could be a number. They show at the ends of a log alone that they can."""
+        """Whether every accepted row was packed: the bit fields were chosen from both ends of the log only."""
         return not self._files(self.number + 1)
 
     @property
     def held(self) -> list[int]:
-        """The buckets that hold rows."""
+        """Numbers of the buckets that hold accepted rows."""
         return [number for number in range(self.number) if self._files(number)]
 
     @property
     def frames(self) -> list[pl.LazyFrame]:
-        """The buckets that hold rows, in the order of their number."""
+        """Accepted rows of each bucket of `held`."""
         return [self._good(number) for number in self.held]
 
     @property
     def with_session(self) -> list[pl.LazyFrame]:
-        """Of these, the rows whose session is known."""
+        """Accepted rows whose session was retained, of each bucket of `held`."""
         return [self._good(number, only=(1,)).filter(pl.col(SESSION).is_not_null()) for number in self.held]
 
     @property
     def faulty(self) -> pl.LazyFrame:
-        """The rows that break the contract, with their session, their fault and their click; there are some."""
+        """Rejected rows: `session`, `rejected` and `click`. There must be at least one."""
         rows = self._scan(self.number)
         if self.fields is None:
             return rows
@@ -142,12 +142,12 @@ class Buckets:
         return rows.with_columns(fault.cast(pl.UInt8).alias(REJECTED), click.alias(CLICK))
 
     def numbers(self, number: int, most: int) -> Iterator[pl.Series]:
-        """The numbers of a bucket, so many at once at most."""
+        """Yield the packed rows of a bucket, `most` at a time."""
         batches = self._scan(number).select(NUMBER).collect_batches(chunk_size=most, engine="streaming")
         return (batch.to_series() for batch in batches)
 
-    def in_ranks(self, number: int, columns: Sequence[str]) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
-        """The rows of a bucket, each text by its number among the different ones in their order, and these by column.
+    def dictionary_encoded(self, number: int, columns: Sequence[str]) -> tuple[pl.DataFrame, dict[str, pl.Series]]:
+        """Return a bucket with text columns as integer codes, and the sorted distinct texts of each column.
 
         The files hold dictionaries of texts, so that only these are sorted, not the texts of all rows.
         """
@@ -175,7 +175,7 @@ class Buckets:
         return pl.DataFrame([*others, *ranks.values()]).select(columns), different
 
     def count_rows(self) -> pl.DataFrame:
-        """The `row_counts` of what was written."""
+        """Return the `row_counts` of all buckets."""
         good = [frame.select(_counts(frame)).collect(engine="streaming") for frame in self.frames]
         names = (ROWS, IMPRESSIONS, CLICKS)
         counts = pl.concat(good).sum() if good else pl.DataFrame(schema=dict.fromkeys(names, pl.Int64))
@@ -195,30 +195,30 @@ class Buckets:
         return scan(self._files(number, only) or self._files(number), hive_partitioning=False, glob=False)
 
     def _files(self, number: int, only: Sequence[int] = (0, 1)) -> list[Path]:
-        """The files of a bucket, of rows without a session (0) and with one (1)."""
+        """List the files of a bucket: rows without a session (0), with a session (1)."""
         groups = (self.folder.glob(f"*/{_BUCKET}={2 * number + known}/*") for known in only)
         return [file for group in groups for file in sorted(group)]
 
 
 def bucket_of(key: str, n_buckets: int) -> pl.Expr:
-    """The number of the bucket of a row; a column says which rows lie together."""
+    """Return the bucket of each row: the hash of `key` modulo the number of buckets."""
     return (pl.col(key).hash() % n_buckets).cast(pl.Int64, wrap_numerical=True)
 
 
 def row_counts(impressions: pl.LazyFrame) -> pl.LazyFrame:
-    """Rows, impressions and clicks by what is wrong with the rows; 0 for nothing."""
+    """Count rows, impressions and clicks by `rejected`, the code of a fault, 0 for accepted rows."""
     return impressions.group_by(REJECTED).agg(_counts(impressions)).sort(REJECTED)
 
 
 def _counts(impressions: pl.LazyFrame) -> list[pl.Expr]:
-    """Rows, the impressions that they stand for, and the clicks on these."""
+    """Expressions for the number of rows, of impressions (a row may stand for several) and of clicks."""
     shown = pl.col(IMPRESSIONS).sum() if IMPRESSIONS in impressions.collect_schema() else pl.len()
     counts = {ROWS: pl.len(), IMPRESSIONS: shown, CLICKS: pl.col(CLICK).cast(pl.Int64).sum()}
     return [count.cast(pl.Int64).alias(name) for name, count in counts.items()]
 
 
 def fields_of(log: Log) -> BitFields | None:
-    """How the rows of a log are numbers; None where they cannot be.
+    """Choose the bit fields that pack a row into 64 bits; None if a row does not fit.
 
     That shows in the first rows, and in the last ones where a file has an end to read. It takes ids that are whole
     numbers, not too large (no 64-bit hashes), and no weights.
@@ -242,7 +242,7 @@ _MOST_ROWS_AT_ONCE = 1 << 21  # worked on together: they and their copies take 2
 
 @contextmanager
 def pieces_of(rows: pl.LazyFrame, column: str, scratch: Path) -> Generator[list[pl.LazyFrame]]:
-    """The rows in pieces that go into memory, on disk while they are used; one piece where all of them do.
+    """Split rows into pieces that fit into memory, kept on disk inside this context; one piece if all rows fit.
 
     Args:
         rows: of a bucket, at least one.
@@ -267,7 +267,7 @@ _MOST_NUMBERS_AT_ONCE = 1 << 23  # rows of a bucket that are counted together
 
 @dataclass(frozen=True)
 class Bucketed(ReadLog):
-    """A log as it was read: its good rows, in one bucket or several."""
+    """A log after reading by the local engine: one frame in memory, or buckets on disk."""
 
     scratch: Path  # a directory for temporary files
     frames: tuple[pl.LazyFrame, ...]  # canonical impressions; a query lies wholly in one bucket
@@ -280,11 +280,11 @@ class Bucketed(ReadLog):
 
     @property
     def buckets(self) -> FrameParts:
-        """The good rows."""
+        """Accepted impressions by bucket."""
         return self._parts([lambda frame=frame: frame for frame in self.frames])
 
     def statistics(self, plan: StatisticsPlan) -> FrameParts:
-        """The statistics of each bucket, sorted by the plan's keys."""
+        """Sufficient statistics of each bucket, sorted by the plan's keys."""
         if self.untouched is None or (self.untouched.fields is not None and plan.needs_pages):
             return self._parts([partial(count_part, frame, plan, self.scratch) for frame in self.frames])
         columns = self.frames[0].collect_schema().names()
@@ -298,7 +298,7 @@ class Bucketed(ReadLog):
 
 
 def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -> pl.DataFrame:
-    """The statistics of impressions, sorted by the plan's keys, in memory.
+    """Count impressions in memory; the statistics are sorted by the plan's keys.
 
     A bucket that a frequent query makes large is counted piece by piece: pages stay whole where the model needs them.
 
@@ -315,23 +315,23 @@ def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -
 def count_bucket(
     buckets: Buckets, number: int, plan: StatisticsPlan, columns: Sequence[str], scratch: Path
 ) -> pl.DataFrame:
-    """The statistics of a bucket by numbers for what its rows hold: for whole rows, or for their texts."""
+    """Count a bucket on integers: packed rows, or dictionary codes of its texts."""
     if buckets.fields is not None:
         return count_numbers(buckets.numbers(number, _MOST_NUMBERS_AT_ONCE), buckets.fields, plan)
-    rows, texts = buckets.in_ranks(number, columns)
+    rows, texts = buckets.dictionary_encoded(number, columns)
     counted = count_part(rows.lazy(), plan, scratch)
     return counted.with_columns(texts[name].gather(counted[name]) for name in plan.keys if name in texts)
 
 
 def add_up_part(counts: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
-    """Counts of equal keys added up, sorted by them."""
+    """Add up the counts of equal keys, sorted by key."""
     if counts.collect_schema()[IMPRESSIONS].is_float():
         return add_up_weights(counts.collect(engine="streaming"), plan.keys)
     return plan.add_up(nw.from_native(counts)).to_native().sort(plan.keys).collect(engine="streaming")
 
 
 def sort_part(counts: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
-    """Counts of distinct keys, sorted by them: a stable sort uses that they come in sorted runs."""
+    """Sort counts of distinct keys by key; the stable sort is fast on the sorted runs of which they consist."""
     return counts.collect(engine="streaming").sort(plan.keys, maintain_order=True)
 
 
@@ -346,7 +346,7 @@ def _counted_at_once(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.Data
 
 
 def judge(shares: Iterable[pl.LazyFrame]) -> tuple[pl.DataFrame, PageEnds]:
-    """The `session`, `rows`, `clicks` and `rejected` of faulty pages, and where the others end.
+    """Return the `session`, `rows`, `clicks` and `rejected` of faulty pages, and the last positions of the valid pages.
 
     Args:
         shares: the `pages` of a log, which are collected share by share.
@@ -361,13 +361,13 @@ def judge(shares: Iterable[pl.LazyFrame]) -> tuple[pl.DataFrame, PageEnds]:
 
 
 def _is_checked(log: Log, n_buckets: int) -> pl.Expr:
-    """Whether a row is of the pages that are checked where not all are."""
+    """Whether a row belongs to the sample of pages that is validated."""
     one_in = max(n_buckets, log.estimated_rows // SAMPLED_ROWS)
     return pl.col(SESSION).is_not_null() & (pl.col(SESSION).hash() % one_in == 0)
 
 
 def _is_kept(log: Log, n_buckets: int) -> pl.Expr:
-    """Whether a row is of the pages that are looked at: of the first buckets, and of a sample of all."""
+    """Whether the session of a row is retained: in the first buckets, and in a sample of all sessions."""
     kept = pl.col(SESSION).hash() % max(1, log.estimated_rows // SAMPLED_ROWS) == 0
     if not log.page_rules.several_queries:
         kept |= bucket_of(QUERY, n_buckets) < _first_buckets(log, n_buckets)
@@ -375,19 +375,19 @@ def _is_kept(log: Log, n_buckets: int) -> pl.Expr:
 
 
 def _first_buckets(log: Log, n_buckets: int) -> int:
-    """How many buckets hold a sample of the rows, however small memory makes them."""
+    """Return how many of the first buckets hold `SAMPLED_ROWS` rows together."""
     return -(-n_buckets * SAMPLED_ROWS // max(log.estimated_rows, SAMPLED_ROWS))
 
 
 def each_doc_once(impressions: pl.LazyFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Impressions with each document once a page, and the `row_counts` of those that are left out."""
+    """Return impressions with each document once a page, and the `row_counts` of the repeats."""
     marked = mark_repeats(impressions, clicks_above_matter=plan.needs_pages, cell=plan.cell).collect()
     repeats = row_counts(marked.lazy()).filter(pl.col(REJECTED) > 0).collect()
     return good_rows(marked.lazy()).collect(), repeats
 
 
 def _without_pages(impressions: pl.LazyFrame, faulty: pl.DataFrame) -> pl.LazyFrame:
-    """The rows of other pages."""
+    """Remove the rows of faulty pages."""
     return impressions.join(faulty.lazy().select(SESSION), on=SESSION, how="anti")
 
 
@@ -403,14 +403,14 @@ _FEW_QUERIES = 100  # too few for errors clustered by query to be judged by
 
 @dataclass(frozen=True)
 class LocalEngine(Engine):
-    """Runs plans on Polars."""
+    """Read, count and merge with Polars on one machine."""
 
     in_this_process = True
 
     def read(
         self, log: Log, plan: StatisticsPlan, *, keep_sessions: KeepSessions, on_rows: RowCounter | None = None
     ) -> Bucketed:
-        """Read the log once, reject what breaks the contract, split what does not fit into memory."""
+        """Read the log once, reject what breaks the contract, and split a log that does not fit into memory."""
         with reading([*log.sources, *log.click_sources]):
             schema = log.impressions.collect_schema()
             texts = [name for name, dtype in schema.items() if isinstance(dtype, pl.String)]
@@ -427,7 +427,7 @@ class LocalEngine(Engine):
             return self._split(log, plan, n_buckets, row, on_rows, keep_sessions=keep_sessions)
 
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> FrameParts:
-        """Merge statistics (several days), in parts that hold whole queries, sorted by the plan's keys."""
+        """Merge statistics, e.g. of several days, in parts of whole queries, sorted by the plan's keys."""
         make = sort_part if distinct else add_up_part
 
         def parts() -> Iterator[MakeFrame]:
@@ -445,20 +445,20 @@ class LocalEngine(Engine):
         return FrameParts(self.each, parts, None, in_memory=False)
 
     def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
-        """Yield the results of a function for each item."""
+        """Yield `work(item)` in the order of the items, in several threads."""
         return at_once(work, items, self._at_once)
 
     def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:
-        """Write what a function makes of each item into one Parquet file."""
+        """Write the frames `rows(item)` into one Parquet file."""
         return write_in_one_file(at_once(rows, items, self._at_once), path)
 
     @property
     def _at_once(self) -> int:
-        """How many parts are worked on at once, of a size that is not known."""
+        """Number of parts processed at once if their size is unknown."""
         return self._at_once_of(_BYTES_OF_USUAL_PART)
 
     def _at_once_of(self, part: int) -> int:
-        """How many parts are worked on at once: as many as threads, as far as memory goes.
+        """Return the number of parts processed at once: the number of threads, as far as memory allows.
 
         Args:
             part: what a plan holds at its peak for one of them, in bytes; parts are cut so that memory holds that.
@@ -499,7 +499,7 @@ class LocalEngine(Engine):
         *,
         keep_sessions: KeepSessions,
     ) -> Bucketed:
-        """Write the good rows to buckets by query, the others to one of their own.
+        """Split a log into buckets by query, and validate its pages.
 
         Args:
             log: the log.
@@ -563,7 +563,7 @@ class LocalEngine(Engine):
     def _written(
         self, log: Log, n_buckets: int, row_bytes: int, looked_at: pl.Expr | None, on_rows: RowCounter | None
     ) -> Buckets:
-        """The rows of a log in buckets, as numbers where they can be, without the sessions that are not looked at."""
+        """Write the rows of a log into buckets, packed where they fit; sessions outside `looked_at` become null."""
         # Slices, where too many rows would be in memory while Polars streams them into buckets.
         room = room_for_parts(self.memory) // row_bytes
         on_the_way = _ROWS_ON_THE_WAY + n_threads() * log.longest_row_group
@@ -591,7 +591,7 @@ class LocalEngine(Engine):
         rows: int,
         rejected: dict[str, int],
     ) -> pl.DataFrame:
-        """The faulty pages, and those that lost a row where there are some; their rows are added to `rejected`."""
+        """Return faulty pages and pages that lost a rejected row, and add their rows to `rejected`."""
         rejected |= judge_pages(log, page_faults(faulty), faulty, rows, self.on_bad_rows)
         if lost is None:
             return faulty
@@ -604,7 +604,7 @@ class LocalEngine(Engine):
         return pl.concat([faulty, affected])
 
     def _has_faulty_pages(self, log: Log, n_buckets: int) -> bool:
-        """Whether pages have to be left out, so that all of them must be known, by a sample.
+        """Whether a sample of pages holds faulty ones, so that all pages must be validated.
 
         Raises:
             SchemaError: the first ones cannot be results pages, and are not to be left out: the log need not be read.
@@ -618,7 +618,7 @@ class LocalEngine(Engine):
         return stops or bool(faulty.height)
 
     def _pages(self, log: Log, frames: Sequence[pl.LazyFrame], n_buckets: int, *, all_pages: bool) -> pl.LazyFrame:
-        """The `pages` of buckets, on disk; those of a sample, whole, if that is all that is needed."""
+        """Return the `pages` of buckets, on disk; of the validated sample unless `all_pages`."""
         if not all_pages:
             return pages(pl.concat(frames).filter(_is_checked(log, n_buckets)), log.page_rules)
         if log.page_rules.several_queries:  # buckets do not hold whole pages
@@ -637,7 +637,7 @@ class LocalEngine(Engine):
 
 
 def _of_enough_queries(frames: Sequence[pl.LazyFrame], first: Sequence[bool]) -> Sequence[pl.LazyFrame]:
-    """Those of the first buckets; all of them where these hold few queries."""
+    """Return the frames of the first buckets, or all frames if those hold fewer than `_FEW_QUERIES` queries."""
     some = [*compress(frames, first)]
     queries = (frame.select(pl.col(QUERY).n_unique()).collect(engine="streaming").item() for frame in some)
     return some if sum(queries) >= _FEW_QUERIES else frames

@@ -1,4 +1,4 @@
-"""The Spark engine: the same plans and the same steps as on one machine, on many.
+"""The Spark engine: the plans and steps of the local engine on many machines.
 
 Polars reads the files, in Spark's Python workers, just as it does on one machine. Spark counts, and brings together
 what belongs together. What is done to a part, Polars does again, in the worker that holds it. Only small things come
@@ -47,7 +47,7 @@ from posbias.io.engines.engine import (
     judge_pages,
     judge_rows,
     rows_by_reason,
-    some_of,
+    sample_rows,
     without_clicks,
 )
 from posbias.io.engines.spark_session import Session, cores_of, shuffle_into, spark_errors
@@ -77,17 +77,17 @@ SparkFrame = Any
 def _mapped(
     frame: SparkFrame, schema: pl.Schema, work: Callable[[pl.LazyFrame], pl.LazyFrame], to: pl.Schema
 ) -> SparkFrame:
-    """The results of a function for the rows of each partition."""
+    """Apply a function on lazy frames to each partition."""
     return frame.mapInArrow(on_rows(lambda rows: packed(work(rows), to), schema), spark_schema(to))
 
 
 def _here(frame: SparkFrame, schema: pl.Schema) -> pl.DataFrame:
-    """The rows of a Spark frame in this process."""
+    """Collect a Spark frame into this process."""
     return from_batches(frame.toArrow().to_batches(), schema)
 
 
 def _results(frame: SparkFrame) -> Iterator[Any]:
-    """What workers return, in the order of the numbers of parts or items."""
+    """Yield the results of workers in the order of parts or items."""
     with spark_errors():
         results = frame.collect()
     for row in sorted(results):
@@ -95,13 +95,13 @@ def _results(frame: SparkFrame) -> Iterator[Any]:
 
 
 def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
-    """The rows of one in so many values of a column."""
+    """Sample rows: those of one in `one_in` values of a column, by hash."""
     functions: Any = import_module("pyspark.sql.functions")
     return rows.filter(functions.pmod(functions.xxhash64(column), functions.lit(number)) == 0) if number > 1 else rows
 
 
 def _sums_by_reason(rows: SparkFrame, summed: dict[str, str]) -> pl.DataFrame:
-    """Counts of rows by `rejected`, under the names of what they count: `*` is the rows, other columns are summed."""
+    """Aggregate by `rejected`: for each output name the sum of a column, or with `*` the number of rows."""
     by_reason = rows.groupBy(REJECTED).agg({name: "count" if name == "*" else "sum" for name in summed.values()})
     columns = REJECTED, *("count(1)" if name == "*" else f"sum({name})" for name in summed.values())
     counts = [[row[name] for name in columns] for row in by_reason.collect()]
@@ -112,7 +112,7 @@ _PAGE_SUMS = pl.Schema({**dict.fromkeys((REJECTED, PAGES, ROWS, CLICKS), pl.Int6
 
 
 def _sums_of_pages(judged: pl.LazyFrame) -> pl.LazyFrame:
-    """`_PAGE_SUMS`: pages and their rows and clicks by `rejected`, and without `rejected` where the others end."""
+    """Aggregate pages to `_PAGE_SUMS`: counts by `rejected`; rows without `rejected` say where valid pages end."""
     sums = pl.len().cast(pl.Int64).alias(PAGES), pl.col(ROWS).sum(), pl.col(PAGE_CLICKS).sum().alias(CLICKS)
     by_fault = judged.group_by(pl.col(REJECTED).cast(pl.Int64)).agg(*sums)
     return pl.concat([by_fault, count_page_ends(judged)], how="diagonal").select(_PAGE_SUMS.names())
@@ -127,7 +127,7 @@ _CLICK_KEYS = [SESSION, DOC]
 
 @dataclass(frozen=True)
 class SparkParts:
-    """Rows in the partitions of a Spark frame."""
+    """Parts that are the partitions of a Spark frame."""
 
     frame: SparkFrame  # the rows, as they travel
     schema: pl.Schema  # their names and types in Polars
@@ -136,7 +136,7 @@ class SparkParts:
     order: tuple[str, ...] = ()  # the columns by which the rows of a part are sorted; none for no order
 
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """Yield the results of a function for each part that holds rows."""
+        """Yield `work(number, rows)` for each part that holds rows."""
         with spark_errors():
             results = self.frame.mapInArrow(on_part(work, self.schema, self.order), RESULT)
         yield from _results(results)
@@ -144,7 +144,7 @@ class SparkParts:
 
 @dataclass(frozen=True)
 class ReadBySpark(ReadLog):
-    """A log as Spark read it."""
+    """A log after reading by Spark."""
 
     good: SparkParts  # canonical impressions, as they were read, or by session: a query may lie in several parts
     n_parts: int  # that hold whole queries
@@ -152,19 +152,19 @@ class ReadBySpark(ReadLog):
 
     @property
     def pieces(self) -> SparkParts:
-        """The good rows."""
+        """Accepted impressions, as read or by session; a query may lie in several parts."""
         return self.good
 
     @cached_property
     def buckets(self) -> SparkParts:  # pyright: ignore[reportIncompatibleMethodOverride] - made once
-        """The good rows, each query in one part: what needs that moves all rows, once."""
+        """Accepted impressions by query: the shuffle is made once."""
         with spark_errors():
             by_query = _by_query(self.pieces.frame, self.pieces.schema, self.n_parts)
             return replace(by_query, frame=self.engine.keep(by_query.frame))
 
     @property
     def some_pages(self) -> pl.LazyFrame | None:
-        """The pages of some queries, brought to this process; a sample of all where few queries hold most rows."""
+        """Pages of a sample of queries, collected here; of a sample of sessions if few queries hold most rows."""
         if not self.log.has_sessions:
             return None
         rows, schema, frame = self.rows_read - sum(self.rejected.values()), self.pieces.schema, self.pieces.frame
@@ -177,15 +177,15 @@ class ReadBySpark(ReadLog):
 
     @cached_property
     def in_order(self) -> Sequence[pl.LazyFrame]:  # pyright: ignore[reportIncompatibleMethodOverride] - made once
-        """Rows as they stand in the files, read once more; none of clicks apart and of tables, which have no order."""
+        """Rows in file order, read again; empty for tables and for clicks in their own files: no order is known."""
         if self.log.click_sources or self.log.request.tables is not None:
             return ()
         slices = self.engine.slices_of(self.log)
-        some = partial(some_of, most=-(-ROWS_IN_ORDER // len(slices)))
+        some = partial(sample_rows, most=-(-ROWS_IN_ORDER // len(slices)))
         return [pl.concat(chain.from_iterable(self.engine.each([[good_rows(one)] for one in slices], some))).lazy()]
 
     def statistics(self, plan: StatisticsPlan) -> SparkParts:
-        """The statistics of the good rows, which Spark counts by the plan of all engines.
+        """Sufficient statistics, counted by Spark.
 
         Each piece is counted before queries are brought together, so that a query with most rows of a log keeps every
         core busy, and no worker holds more of it than its counts.
@@ -198,7 +198,7 @@ class ReadBySpark(ReadLog):
 
 @dataclass(frozen=True)
 class SparkEngine(Engine):
-    """Runs plans on Spark; its memory is that of one Python worker."""
+    """Read, count and merge with Spark; `memory` is the target of one Python worker."""
 
     session: Session = field(kw_only=True)
     kept: list[SparkFrame] = field(default_factory=list[SparkFrame])  # a Spark session may outlive the command
@@ -206,31 +206,31 @@ class SparkEngine(Engine):
     in_this_process = False
 
     def keep(self, frame: SparkFrame) -> SparkFrame:
-        """A frame that the cluster keeps from its first use on, as it is used several times."""
+        """Persist a frame that is used several times."""
         self.kept.append(frame.persist())
         return frame
 
     def let_go(self, frame: SparkFrame) -> None:
-        """Do not keep a frame any longer. Where Spark has broken down, there is nothing left to do."""
+        """Unpersist a frame; errors of a broken Spark session are ignored."""
         self.kept.remove(frame)
         with suppress(EngineError), spark_errors():
             frame.unpersist()
 
     def close(self) -> None:
-        """Keep none of the frames any longer."""
+        """Unpersist all frames."""
         for frame in reversed(self.kept.copy()):
             self.let_go(frame)
 
     def read(
         self, log: Log, plan: StatisticsPlan, *, keep_sessions: KeepSessions, on_rows: RowCounter | None = None
     ) -> ReadBySpark:
-        """Read the log once, and reject what breaks the contract."""
+        """Read the log once and reject rows and pages that break the contract."""
         del on_rows  # the workers read
         with reading([*log.sources, *log.click_sources]), spark_errors():
             return self._read(log, plan, keep_sessions=keep_sessions)
 
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> SparkParts:
-        """Merge statistics (several days), in parts that hold whole queries, whether or not keys are distinct."""
+        """Merge statistics, e.g. of several days, in parts of whole queries; `distinct` is ignored."""
         del distinct
         schema = statistics[0].collect_schema()
         empty = plan.add_up(nw.from_native(pl.LazyFrame(schema=schema)))
@@ -242,14 +242,14 @@ class SparkEngine(Engine):
             return _by_query(added, empty.to_native().collect_schema(), n_parts, plan.keys)
 
     def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
-        """Yield the results of a function for each item, each in a task of its own."""
+        """Yield `work(item)` for each item, each in a task of its own."""
         listed = list(items)
         with spark_errors():
             results = self._numbers(len(listed)).mapInArrow(on_items(work, listed), RESULT) if listed else None
         return iter(()) if results is None else _results(results)
 
     def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:
-        """Write what a function makes of each item as one Parquet file of a directory."""
+        """Write the frame `rows(item)` of each item as one Parquet file of a directory."""
         path.mkdir()
         yield from self.each(list(enumerate(items)), partial(_write_rows, rows=rows, folder=path))
         remove_unfinished(path)
@@ -259,19 +259,19 @@ class SparkEngine(Engine):
         return cores_of(self.session)
 
     def _numbers(self, count: int) -> SparkFrame:
-        """Numbers from 0, one to a partition unless they are many."""
+        """Return a Spark frame of the numbers 0 .. count - 1, one per partition up to `_MANY_TASKS`."""
         return self.session.range(0, count, 1, min(count, _MANY_TASKS))
 
     def _parts_for(self, rows: int, schema: pl.Schema) -> int:
         return max(_FEWEST_PARTS, self._cores, fewest_parts(rows, schema, self.memory))
 
     def _frame_of(self, frames: Sequence[pl.LazyFrame], schema: pl.Schema) -> SparkFrame:
-        """Lazy frames of one schema, collected by the workers into one Spark frame."""
+        """Let workers collect lazy frames of one schema into one Spark frame."""
         task = collect_frames([packed(frame, schema) for frame in frames])
         return self._numbers(len(frames)).mapInArrow(task, spark_schema(schema))
 
     def slices_of(self, log: Log) -> list[pl.LazyFrame]:
-        """The rows of a log in their order, for workers in any directory; where clicks are apart, without them."""
+        """Split a log into slices in log order, with absolute paths; clicks in files of their own are not joined."""
         n_rows = log.estimated_rows // (_SLICES_PER_CORE * self._cores)
         return log.from_anywhere.slices(min(max(n_rows, _SHORTEST), _LONGEST))
 
@@ -324,7 +324,7 @@ class SparkEngine(Engine):
     def _among(
         self, shown: SparkFrame, schema: pl.Schema, some: pl.DataFrame | None, columns: Sequence[str]
     ) -> pl.DataFrame:
-        """Columns of impressions, as `Shown` gives them."""
+        """Return columns of impressions; the contract is that of `Shown`."""
         rows = shown
         if some is not None:
             rows = rows.join(self._frame_of([some.lazy()], some.schema), on=some.columns, how="left_semi")
@@ -341,7 +341,7 @@ class SparkEngine(Engine):
         rows: int,
         one_in: int,
     ) -> tuple[SparkFrame, pl.DataFrame, PageEnds]:
-        """The sessions that are left out, of one in so many, how many for each reason, and where the others end.
+        """Return faulty sessions among one in `one_in`, their counts by reason, and the last positions of valid pages.
 
         Where some of a sample are faulty and not all is at an end, all sessions are looked at.
         """
@@ -377,11 +377,11 @@ def _write_rows(item: tuple[int, Item], rows: Callable[[Item], pl.DataFrame], fo
 
 
 def _by_query(frame: SparkFrame, schema: pl.Schema, n_parts: int, order: tuple[str, ...] = ()) -> SparkParts:
-    """Each query in one partition. Spark moves nothing where that is so already."""
+    """Repartition by query. Spark moves nothing if the frame already is."""
     return SparkParts(frame.repartition(n_parts, QUERY), schema, n_parts, order=order)
 
 
 def _with_spark_names(plan: StatisticsPlan) -> StatisticsPlan:
-    """The plan with columns as they are named in Spark."""
+    """Rename the columns of a plan to their names in Spark."""
     kinds = ("cell", "context", "strata", "clusters", "arms")
     return replace(plan, **{kind: tuple(map(spark_name, getattr(plan, kind))) for kind in kinds})

@@ -1,4 +1,4 @@
-"""A Spark session, or a clear error, and logs in tables of its catalog: `--table shop.impressions`, or a query.
+"""Open a Spark session or raise a clear error; read logs from tables of its catalog (`--table shop.impressions`).
 
 Pyspark, Java and the master are looked at before Spark says it in fifty lines.
 
@@ -55,7 +55,7 @@ _handed_in: list[Session] = []  # sessions of frames that are read
 
 @contextmanager
 def open_session(master: str | None, scratch: Path) -> Generator[Session]:
-    """A Spark session, stopped at the end. One that this process has already is used, and left as it is.
+    """Yield a Spark session and stop it at the end; an existing session of this process is used and left running.
 
     Args:
         master: where Spark runs, e.g. `local[*]` or `spark://host:7077`; None for `local[*]`.
@@ -85,7 +85,7 @@ def open_session(master: str | None, scratch: Path) -> Generator[Session]:
 
 
 def running_session() -> Session | None:
-    """The session of a notebook or a program, of Spark itself or of Spark Connect; None where there is none."""
+    """Return the active session of this process, classic or Spark Connect; None if there is none."""
     if _handed_in:
         return _handed_in[-1]
     if "pyspark.sql" not in sys.modules:
@@ -98,7 +98,7 @@ def running_session() -> Session | None:
 
 @contextmanager
 def session_of(frame: Any) -> Generator[str]:  # noqa: ANN401 - pyspark.sql.DataFrame
-    """Use the session of a frame of Spark in this block, in which the frame is a view of the name that is yielded."""
+    """Register a Spark frame as a temporary view in its session, and yield the name of the view."""
     view = f"posbias_{secrets.token_hex(8)}"
     with spark_errors():
         frame.createOrReplaceTempView(view)
@@ -122,7 +122,7 @@ def is_ours(session: Session) -> bool:
 
 
 def about_session(session: Session, master: str | None) -> str:
-    """A line about the session that a command used."""
+    """Return one line that describes the session of a command."""
     place = "Spark Connect" if is_connect(session) else session.sparkContext.master
     if is_ours(session):
         return f"spark: a session of its own on {place}, Spark {session.version}"
@@ -131,7 +131,7 @@ def about_session(session: Session, master: str | None) -> str:
 
 
 def cores_of(session: Session) -> int:
-    """Number of tasks that run at once, as Spark tells it."""
+    """Return the default parallelism of a session: the number of tasks that run at once."""
     if not is_connect(session):
         return session.sparkContext.defaultParallelism
     functions: Any = import_module("pyspark.sql.functions")
@@ -139,13 +139,13 @@ def cores_of(session: Session) -> int:
 
 
 def shuffle_into(session: Session, n_parts: int) -> None:
-    """Let what is grouped or joined from here on lie in so many partitions at least, where the session is our own."""
+    """Set the number of shuffle partitions to at least `n_parts`; sessions of others are not changed."""
     if is_ours(session) and n_parts > int(session.conf.get(_SHUFFLE)):
         session.conf.set(_SHUFFLE, str(n_parts))
 
 
 def check_java() -> None:
-    """Look for Java, where Spark will look for it.
+    """Check that Java is where Spark will look for it.
 
     Raises:
         EngineError: there is none, or it is too old.
@@ -171,7 +171,7 @@ def check_java() -> None:
 
 
 def check_master(master: str) -> None:
-    """Look whether a master can be one, and whether it answers, for which Spark itself takes a minute.
+    """Check the form of a master URL and that its host answers; Spark itself takes a minute to fail.
 
     Raises:
         UsageError: it cannot, or it does not.
@@ -240,7 +240,7 @@ def _start(master: str, scratch: Path) -> Session:
 
 
 def _wait_for_workers(session: Session, master: str) -> None:
-    """Wait until a worker has taken the job: Spark itself waits for ever, and says so only in its log.
+    """Wait until a worker accepts a job, with a time limit; Spark itself waits for ever.
 
     Raises:
         EngineError: none has.
@@ -260,7 +260,7 @@ def _wait_for_workers(session: Session, master: str) -> None:
 
 @contextmanager
 def spark_errors() -> Generator[None]:
-    """Turn what Spark says when a job fails into the error behind it, or into one line.
+    """Translate the failure of a Spark job into the error of its worker, or into a one-line error.
 
     Raises:
         EngineError: Spark could not do its part.
@@ -298,7 +298,7 @@ def spark_errors() -> Generator[None]:
 
 
 def _why(text: str) -> str:
-    """The line of a long trace that says why, where no worker of ours has sent it.
+    """Return the line of a stack trace that names the cause.
 
     Java quotes the log, so what a line looks like proves nothing. The first line, which is Spark's own, tells whether
     Python has failed; it then has done so before it saw a row.
@@ -326,7 +326,7 @@ _NO_COLUMNS = ("calendarinterval", "void", "variant", "geometry", "geography", "
 
 @dataclass(frozen=True)
 class Reading:
-    """How a command reads tables."""
+    """Settings for reading tables: master, configuration and directories."""
 
     master: str | None  # of a session that has to be started
     place: Path  # where temporary files go, which all machines of a cluster see
@@ -335,12 +335,12 @@ class Reading:
     every_row: bool  # or only the first ones
 
     def session(self) -> Session:
-        """The session that is running, or one that runs until the command ends."""
+        """The active session, or a new one that runs until the command ends."""
         running = running_session()
         return self.stack.enter_context(open_session(self.master, self.folder())) if running is None else running
 
     def folder(self) -> Path:
-        """A new directory that is there until the command ends."""
+        """A new directory that is removed when the command ends."""
         return self.stack.enter_context(owned_directory(self.place.absolute(), ".posbias"))
 
 
@@ -350,7 +350,7 @@ _made: dict[tuple["Tables", tuple[str, ...]], tuple[Source, ...]] = {}  # a comm
 
 @contextmanager
 def tables_below(place: Path, master: str | None, *, every_column: bool, every_row: bool) -> Generator[None]:
-    """In this block, tables are copied below a directory for temporary files; for the arguments see `Reading`."""
+    """Set where tables are copied to inside this context; for the arguments see `Reading`."""
     with ExitStack() as stack:
         _commands.append(Reading(master, place, stack, every_column, every_row))
         try:
@@ -362,14 +362,14 @@ def tables_below(place: Path, master: str | None, *, every_column: bool, every_r
 
 @dataclass(frozen=True)
 class Tables:
-    """Tables and views of a catalog, whose rows are a log together; or a query over the catalog."""
+    """Tables and views of a catalog that form one log, or a query over the catalog."""
 
     names: tuple[str, ...]
     query: str | None = None  # one SELECT
     flag: str = "--table"  # the option that gave them, for messages
 
     def __call__(self, request: LogRequest) -> tuple[Source, ...]:
-        """The rows as Parquet files that live as long as the command.
+        """Copy the rows to Parquet files that are removed when the command ends.
 
         Raises:
             UsageError: there is no such table, the query is not one SELECT or cannot be run.
@@ -430,7 +430,7 @@ class Tables:
 
 
 def _digest(rows: Any) -> str:  # noqa: ANN401 - pyspark.sql.DataFrame
-    """The number of rows and the sum of their hashes: the same for the same rows in any order, in any files."""
+    """Digest rows by their number and the sum of their hashes: independent of order and files."""
     functions: Any = import_module("pyspark.sql.functions")
     row = functions.xxhash64(functions.to_json(functions.struct("*"), {"timeZone": "UTC"}))
     number, total = rows.select(functions.count("*"), functions.sum(row.cast("decimal(20,0)"))).first()
@@ -438,7 +438,7 @@ def _digest(rows: Any) -> str:  # noqa: ANN401 - pyspark.sql.DataFrame
 
 
 def _columns(frame: Any, request: LogRequest, *, every: bool) -> list[str]:  # noqa: ANN401 - pyspark.sql.DataFrame
-    """The columns that may play a role, and those whose names alone are a warning."""
+    """Return the columns that may have a role, and columns whose names alone cause a warning."""
     types = {field.name: field.dataType.typeName() for field in frame.schema.fields}
     names = [name for name, kind in types.items() if kind not in _NO_COLUMNS]
     if every or request.raw or request.events or request.clicks:

@@ -1,4 +1,4 @@
-"""Code of Spark's Python workers: they collect Polars frames that were sent to them, and work on parts.
+"""Code that runs in Spark's Python workers: collect Polars frames and process parts.
 
 Only this and what it imports must be installed where the workers run: posbias, in the same version as on the driver.
 
@@ -44,7 +44,7 @@ _OTHER = ""
 
 
 def _of(module: ModuleType, *roots: type[BaseException]) -> dict[type[BaseException], str]:
-    """The errors of a module below some of them, and the names under which they travel."""
+    """Map the error classes of a module below `roots` to the names under which they are serialised."""
     kinds = (kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, roots))
     return {kind: f"{module.__name__}.{kind.__name__}" for kind in kinds}
 
@@ -59,13 +59,13 @@ _KINDS = {name: kind for kind, name in _NAMES.items()}
 
 @dataclass(frozen=True)
 class Wire:
-    """Packs at one end what it unpacks at the other: both have the same token."""
+    """Serialise objects between driver and workers, authenticated by a shared token."""
 
     token: str = field(repr=False)  # not even a traceback shows it
 
     @contextmanager
     def sending_errors(self) -> Generator[None]:
-        """Let an exception travel to the driver through Spark, which keeps its text."""
+        """Serialise an exception into the text of the error that Spark passes to the driver."""
         try:
             yield
         except (Exception, pl.exceptions.PanicException) as error:
@@ -73,7 +73,7 @@ class Wire:
             raise RuntimeError(f"{self._mark}{base64.b64encode(described).decode()}:") from error
 
     def error_in(self, text: str) -> BaseException | None:
-        """The exception that travelled in what Spark says of a failure, if one did."""
+        """Return the exception of a worker that is serialised in a Spark error; None if there is none."""
         match = re.search(f"{re.escape(self._mark)}([A-Za-z0-9+/=]+):", text)
         if match is None:
             return None
@@ -82,12 +82,12 @@ class Wire:
         return EngineError(f"a Spark worker broke down: {sent['lines'][0]}") if kind is None else kind(*sent["lines"])
 
     def to_bytes(self, value: object) -> bytes:
-        """An object as it travels."""
+        """Serialise an object."""
         pickled = pickle.dumps(value)
         return self._signature(pickled) + pickled
 
     def from_bytes(self, data: bytes | bytearray) -> Any:  # noqa: ANN401
-        """The object that travelled.
+        """Restore a serialised object.
 
         Raises:
             EngineError: these bytes are not of this process or its workers.
@@ -145,12 +145,12 @@ _PLAIN_NAME = re.compile(r"[a-z0-9_]+")  # Spark may not tell capitals from smal
 
 
 def spark_name(name: str) -> str:
-    """A column's name in Spark, which takes a dot for a path: the same, or its letters as numbers."""
+    """Return the name of a column in Spark, where a dot separates a path: unchanged, or its letters as numbers."""
     return name if _PLAIN_NAME.fullmatch(name) else f"posbias_{name.encode().hex()}"
 
 
 def spark_schema(schema: pl.Schema) -> str:
-    """The columns of a frame as Spark describes them.
+    """Return the Spark schema of a Polars schema.
 
     Raises:
         SchemaError: a column holds what does not travel.
@@ -159,17 +159,17 @@ def spark_schema(schema: pl.Schema) -> str:
 
 
 def packed(frame: pl.LazyFrame, schema: pl.Schema) -> pl.LazyFrame:
-    """A frame of that schema, ready to travel."""
+    """Prepare a frame for serialisation."""
     return frame.select(_packed(pl.col(name), dtype).alias(spark_name(name)) for name, dtype in schema.items())
 
 
 def unpacked(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    """A frame that has travelled, with the names and types that it had."""
+    """Restore a serialised frame with its names and types."""
     return frame.select(_unpacked(pl.col(spark_name(name)), dtype).alias(name) for name, dtype in schema.items())
 
 
 def _held_as(dtype: pl.DataType) -> pl.DataType:
-    """The type in Polars of what Spark holds."""
+    """Return the Polars type in which Spark returns a column."""
     return _AS_ANOTHER.get(type(dtype), dtype)
 
 
@@ -227,7 +227,7 @@ Batches = Iterator[Any]
 
 
 def _task(rows_of: Callable[[Batches], Iterable[pl.DataFrame]]) -> Callable[[Batches], Batches]:
-    """The task that makes rows of the batches of a partition, and sends its errors."""
+    """Return a task for `mapInArrow`: it maps the batches of a partition to rows and sends errors to the driver."""
     wire = WIRE
 
     def task(batches: Batches) -> Batches:
@@ -241,7 +241,7 @@ def _task(rows_of: Callable[[Batches], Iterable[pl.DataFrame]]) -> Callable[[Bat
 def _on_numbers(
     items: Sequence[Item], rows_of: Callable[[int, Item], Iterable[pl.DataFrame]]
 ) -> Callable[[Batches], Batches]:
-    """The task that makes rows of the items whose numbers stand in the one column of the batches."""
+    """Return a task whose batches hold the numbers of items in one column."""
     wire, packed_items = WIRE, [WIRE.to_bytes(item) for item in items]
 
     def of_numbers(batches: Batches) -> Iterator[pl.DataFrame]:
@@ -254,12 +254,12 @@ def _on_numbers(
 
 
 def collect_frames(frames: Sequence[pl.LazyFrame]) -> Callable[[Batches], Batches]:
-    """The task that collects lazy frames, of which it gets the numbers."""
+    """Return a task that collects lazy frames by number."""
     return _on_numbers(frames, lambda _, frame: frame.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"))
 
 
 def on_items(work: Callable[[Item], object], items: Sequence[Item]) -> Callable[[Batches], Batches]:
-    """The task that calls `work` with items, of which it gets the numbers, and yields each number and its result."""
+    """Return a task that yields the number of each item and `work(item)`."""
     wire = WIRE
     return _on_numbers(items, lambda number, item: [_result(number, wire.to_bytes(work(item)))])
 
@@ -267,7 +267,7 @@ def on_items(work: Callable[[Item], object], items: Sequence[Item]) -> Callable[
 def on_part(
     work: Callable[[int, pl.LazyFrame], object], schema: pl.Schema, order: Sequence[str]
 ) -> Callable[[Batches], Batches]:
-    """The task that calls `work` with the number of a partition and its rows, and yields that number and the result.
+    """Return a task that yields the number of a partition and `work(number, rows)`.
 
     The rows are sorted by the columns of `order`, if there are any.
 
@@ -286,7 +286,7 @@ def on_part(
 
 
 def on_rows(work: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> Callable[[Batches], Batches]:
-    """The task that makes other rows of those of a partition; `work` sees to it that they can travel."""
+    """Return a task that maps the rows of a partition to rows; `work` returns types that Spark can hold."""
     return _task(lambda batches: [work(from_batches(batches, schema).lazy()).collect(engine="streaming")])
 
 
@@ -295,7 +295,7 @@ def _result(number: int, result: bytes) -> pl.DataFrame:
 
 
 def from_batches(batches: Iterable[Any], schema: pl.Schema) -> pl.DataFrame:
-    """The rows that have travelled, under the names and types that they had."""
+    """Restore rows from Arrow batches with their names and types."""
     to_polars = cast("Callable[[object], pl.DataFrame]", pl.from_arrow)  # pyright: ignore[reportUnknownMemberType]
     frames = [to_polars(batch) for batch in batches]
     frames = [frame for frame in frames if frame.height]

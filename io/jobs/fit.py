@@ -27,7 +27,7 @@ from posbias.core.training.weights import WeightOptions, as_count
 from posbias.io.counting.count import CountedLog, PairsOfPart, count_log, read_log, read_statistics
 from posbias.io.counting.profile import facts_of_rows, faults_of_log, profile_of_days
 from posbias.io.counting.warehouse import about_export
-from posbias.io.engines.engine import Engine, KeepSessions, ReadLog, some_of
+from posbias.io.engines.engine import Engine, KeepSessions, ReadLog, sample_rows
 from posbias.io.fits.saved_fit import PreviousFit, StoredFit, estimate_section
 from posbias.io.fits.verdicts import OTHER_MODEL, fit_headline, fit_reasons, label_in_words
 from posbias.io.forms.page_structure import check_drafts
@@ -398,5 +398,5 @@ def sample_pages(counted: CountedLog) -> CountedPages | None:
 def _some_rows(counted: CountedLog, most: int) -> pl.DataFrame | None:
     """Impressions of whole pages; None where there are none."""
     pages = None if counted.read is None else counted.read.some_pages
-    sample = None if pages is None else some_of([pages], most)[0]
+    sample = None if pages is None else sample_rows([pages], most)[0]
     return sample if sample is not None and sample.height else None

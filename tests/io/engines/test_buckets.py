@@ -289,7 +289,7 @@ def test_ranks_of_the_texts_of_a_bucket_spell_its_rows(tmp_path: Path) -> None:
     )
     buckets = Buckets(tmp_path, 1)
     buckets.write([log.head(3_000).lazy(), log.slice(3_000).lazy()])
-    rows, texts = buckets.in_ranks(0, log.columns)
+    rows, texts = buckets.dictionary_encoded(0, log.columns)
     assert list(texts) == ["query", "doc"]
     assert texts["doc"].equals(log["doc"].unique().sort())
     assert_frame_equal(rows.with_columns(texts[name].gather(rows[name]) for name in texts), log)
