@@ -31,7 +31,7 @@ from posbias.cli import interrupts
 from posbias.cli.messages import complain, escape_warnings, fail, fail_by_a_fault, is_json, speak, tell, why_lost
 from posbias.cli.options.config import no_setting, source_of
 from posbias.cli.options.groups import SETTINGS, CommonOptions, LogOptions
-from posbias.cli.options.option import check_are_there, declared, parameter_of, write_parameters
+from posbias.cli.options.option import check_are_there, declared, parameter_of, read_plainly, write_parameters
 from posbias.core.choices import read_settings, settings_in
 from posbias.core.errors import PosbiasError, RoleError, SchemaError, UsageError
 
@@ -85,6 +85,10 @@ class Application(TyperGroup):
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - of Typer
         super().__init__(**settings)
         self.commands = cast("Any", _Commands())
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - types of Typer's own
+        """Return all parameters, with that of help."""
+        return read_plainly(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
         """Parse the options of the application itself; without a command, help is shown."""
@@ -228,6 +232,10 @@ class PosbiasCommand(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - types of Typer's own
         """Write what help says of arguments and options."""
         write_parameters(ctx, self.get_params(ctx), formatter)
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - types of Typer's own
+        """Return all parameters, with that of help."""
+        return read_plainly(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - a type of Typer's own
         """The words of the line of usage: arguments by their names in help."""

@@ -93,7 +93,7 @@ def loaded_meanwhile() -> Generator[None]:
 
 
 def _load() -> None:
-    _ = scipy.sparse.csgraph, scipy.special, scipy.linalg, scipy.optimize
+    _ = scipy.sparse.csgraph, scipy.special, scipy.linalg
 
 
 MANY = 500

@@ -10,6 +10,7 @@ EM is accelerated by SQUAREM (Varadhan & Roland 2008).
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import scipy
@@ -114,15 +115,22 @@ def minimize_within(derivatives: Callable[[Floats], Derivatives], start: Floats,
         The minimum, shape (P,).
     """
 
+    @lru_cache(maxsize=1)  # a step that gains enough leads to the point that is looked at next
+    def known(at: bytes) -> Derivatives:
+        return derivatives(np.frombuffer(at))
+
     def propose(at: Floats) -> Proposal:
-        value, slope, curvature = derivatives(at)
+        value, slope, curvature = known(at.tobytes())
         eigenvalues, vectors = np.linalg.eigh(curvature)
         bent = np.sqrt(np.maximum(np.abs(eigenvalues), _FLATTEST * np.abs(eigenvalues).max()))
         target, room = -(slope @ vectors) / bent, limits - at[:, np.newaxis]
-        step: Floats = scipy.optimize.lsq_linear(bent[:, np.newaxis] * vectors.T, target, room.T, method="bvls").x
+        root = bent[:, np.newaxis] * vectors.T
+        step: Floats = np.linalg.lstsq(root, target, rcond=-1)[0]
+        if np.any((step < room[:, 0]) | (step > room[:, 1])):  # seldom; to import scipy.optimize takes 0.1 s
+            step = scipy.optimize.lsq_linear(root, target, room.T, method="bvls").x
 
         def falls_short(step: Floats) -> bool:
-            gain = value - derivatives(at + step)[0]
+            gain = value - known((at + step).tobytes())[0]
             return gain < -ENOUGH_ASCENT * float(slope @ step) - _ROUNDING_OF_VALUE * max(1.0, abs(value))
 
         return step, falls_short, None

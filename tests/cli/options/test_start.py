@@ -78,6 +78,7 @@ def test_a_run_loads_only_the_plugins_that_it_uses(clean_environment: dict[str, 
     others = {"core.models.cascade", "core.estimators.harvesting"}
     others |= {"io.training.trainers", "io.training.scored", "io.training.rankers"}
     assert sorted(modules.intersection(f"posbias.{name}" for name in others)) == []
+    assert not modules.intersection({"pydantic", "scipy.optimize"})  # a tenth of a second each
     assert modules.issuperset({"posbias.core.models.position_based", "posbias.core.estimators.methods"})
 
 
