@@ -18,6 +18,7 @@ from posbias.cli.options.rules import Situation, why_without_effect
 from posbias.cli.report.printing import Item, in_order
 from posbias.cli.work.execution import describe_log, open_engine, recognised_lines
 from posbias.cli.work.requests import resolve
+from posbias.core.arrays.linalg import loaded_meanwhile
 from posbias.core.check import Clients, advice, number_of, position_rows, reasons_against
 from posbias.core.errors import (
     LogFormatError,
@@ -292,7 +293,8 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
     # What breaks the rules is counted and left out here: that it would stop a run is then reported with the rest.
     with open_engine(replace(view.log, on_bad_rows="drop"), Path("check")) as engine:
         try:
-            read = read_log(log, plan, engine, progress, estimable=False)
+            with loaded_meanwhile():
+                read = read_log(log, plan, engine, progress, estimable=False)
         except SchemaError as error:
             stops = [shown_lines(error.lines)]
         else:

@@ -125,7 +125,7 @@ def minimize_within(derivatives: Callable[[Floats], Derivatives], start: Floats,
         bent = np.sqrt(np.maximum(np.abs(eigenvalues), _FLATTEST * np.abs(eigenvalues).max()))
         target, room = -(slope @ vectors) / bent, limits - at[:, np.newaxis]
         root = bent[:, np.newaxis] * vectors.T
-        step: Floats = np.linalg.lstsq(root, target, rcond=-1)[0]
+        step = np.asarray(np.linalg.lstsq(root, target, rcond=-1)[0], np.float64)
         if np.any((step < room[:, 0]) | (step > room[:, 1])):  # seldom; to import scipy.optimize takes 0.1 s
             step = scipy.optimize.lsq_linear(root, target, room.T, method="bvls").x
 

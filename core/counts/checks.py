@@ -242,10 +242,10 @@ NUMBER_ABOVE = np.array([0, 1, 1, 2, 3])
 
 @dataclass(frozen=True)
 class CountedPages:
-    """Counts of whole pages by what was clicked above."""
+    """Impressions of whole pages, with what was clicked above."""
 
     plan: StatisticsPlan  # what tells units and cells apart
-    counts: pl.DataFrame  # the plan's keys and the state, `impressions`, `clicks`; sorted by the keys
+    rows: pl.DataFrame  # by impression that has a cell: the plan's keys, the state, `click`
     impressions: int  # how many there are
 
     def strata(self, period: Length = "none") -> Strata:
@@ -255,31 +255,28 @@ class CountedPages:
             period: by which attractiveness may differ.
         """
         unit = tuple(dict.fromkeys((*self.plan.stratum_columns(period), *self.plan.cell_columns)))
-        by_unit = with_periods(self.counts, unit).group_by(*unit, STATE)
-        rows = by_unit.agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(*unit, STATE)
+        counts = pl.len().cast(pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
+        rows = with_periods(self.rows, unit).group_by(*unit, STATE).agg(*counts).sort(*unit, STATE)
         table = table_of(rows.rename({STATE: CELL}), unit, len(ClicksAbove))
         query = rows.select(pl.col(QUERY).rle_id().cast(pl.Int64)).to_series().to_numpy()[table.start[:-1]]
         return Strata(table, Members(np.arange(table.n_units), query))
 
     def largest_mean(self, value_of_state: Floats) -> float:
         """The largest mean over the impressions of a cell of a value by state, shape (5,)."""
-        value = pl.Series(value_of_state).gather(self.counts[STATE])
-        of_cell = self.counts.with_columns(value.alias(STATE)).group_by(self.plan.cell_columns)
-        means = of_cell.agg((pl.col(STATE) * pl.col(IMPRESSIONS)).sum() / pl.col(IMPRESSIONS).sum())
-        return float(means[STATE].to_numpy().max())
+        value = pl.Series(value_of_state).gather(self.rows[STATE])
+        of_cell = self.rows.with_columns(value.alias(STATE)).group_by(self.plan.cell_columns)
+        return float(of_cell.agg(pl.col(STATE).mean())[STATE].to_numpy().max())
 
 
 def count_pages(impressions: pl.DataFrame, plan: StatisticsPlan) -> CountedPages:
-    """Count whole pages by what was clicked above.
+    """What was clicked above each impression of whole pages, in the cells of a plan.
 
     Args:
         impressions: canonical impressions of whole pages and whole queries, with their sessions.
         plan: of a model without weights.
     """
     in_cells = plan.with_cells(nw.from_native(with_state(impressions, plan.cell).lazy())).to_native()
-    counts = pl.len().cast(pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
-    counted = in_cells.group_by(*plan.keys, STATE).agg(*counts).sort(*plan.keys, STATE).collect()
-    return CountedPages(plan, counted, impressions.height)
+    return CountedPages(plan, in_cells.select(*plan.keys, STATE, CLICK).collect(), impressions.height)
 
 
 def with_state(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> pl.DataFrame:
