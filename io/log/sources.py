@@ -97,11 +97,9 @@ def unpacked_start(start: bytes) -> bytes:
     if not is_packed(start):
         return start
     beginning = b""
-    try:
+    with suppress(*DAMAGED):  # it is but the beginning
         for piece in unpacked(io.BytesIO(start)):
             beginning += piece
-    except DAMAGED:  # it is but the beginning
-        return beginning
     return beginning
 
 
@@ -379,8 +377,7 @@ def find_sources(names: Sequence[str], instead: str | None = None) -> list[Sourc
     for name in names:
         try:
             files = _expand(name, instead)
-            for _ in each_source(check_whole, files):
-                pass
+            _ = [*each_source(check_whole, files)]
         except OSError as error:
             raise LogFormatError(f"{error.filename or name}: cannot be read: {error.strerror}.") from error
         sources += files

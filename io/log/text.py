@@ -61,8 +61,11 @@ def _copy(source: Source, encoding: str | None) -> Path:
         OutputError: there is no space for it.
     """
     texts = _decoded(source, encoding)
-    if source.format == "json":
-        rows = _rows_of_json(texts, source.path)
+    if source.format == "json":  # an array, objects one after another, or one that is their envelope
+        objects = _objects(texts, source.path)
+        first, second = next(objects, None), next(objects, None)
+        all_objects = chain(filter(None, (first, second)), objects)
+        rows = (row for text in all_objects for row in _rows_within(text, alone=second is None))
         texts = (row.replace("\r", " ").replace("\n", " ") + "\n" for row in rows)
     name = "rows.ndjson" if source.format == "json" else "utf-8"
     with _new_file(name) as path, path.open("w", encoding="utf-8", newline="") as file:
@@ -104,14 +107,6 @@ def _in_lines(source: Source, encoding: str | None) -> bool:
     if first[:1] != "{" or first[-1] in "{[," or is_cut:
         return first[:1] not in {"{", "["}
     return _rows_within(first, alone=not others) == [first]
-
-
-def _rows_of_json(pieces: Iterator[str], shown: Location) -> Iterator[str]:
-    """The rows of an array, of objects one after another, or of an object that is their envelope."""
-    objects = _objects(pieces, shown)
-    first, second = next(objects, None), next(objects, None)
-    for text in chain(filter(None, (first, second)), objects):
-        yield from _rows_within(text, alone=second is None)
 
 
 _FIELDS, _ENTRIES = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(list[msgspec.Raw])

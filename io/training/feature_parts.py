@@ -24,14 +24,7 @@ from posbias.io.log.sources import Source, check_unchanged
 from posbias.io.places.temporary import KeptFrame, check_room, keep, temporary_files
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import CAUTION, Reason
-from posbias.io.training.feature_tables import (
-    FeatureColumns,
-    FeatureTable,
-    check_finite,
-    described,
-    feature_columns,
-    open_features,
-)
+from posbias.io.training.feature_tables import FeatureTable, check_finite, described, feature_columns, open_features
 from posbias.io.training.laid_out import Feature, LaidOut, LaidOutSplits, keep_rows, keys_of
 
 _HASH, _PART = "posbias_hash", "posbias_part"
@@ -198,13 +191,13 @@ _VARIES = "posbias_varies:"
 
 
 def features_of_pairs(
-    impressions: pl.LazyFrame, columns: FeatureColumns, path: Path
+    impressions: pl.LazyFrame, features: Sequence[pl.Expr], path: Path
 ) -> tuple[pl.LazyFrame, dict[str, int]]:
     """One row per (query, doc) of a part: the largest value of each feature over the pair's impressions.
 
     Args:
         impressions: canonical impressions with the raw columns; a query lies wholly in one part.
-        columns: the features.
+        features: the features, as they are read.
         path: a Parquet file to make, in the directory of temporary files.
 
     Returns:
@@ -214,8 +207,8 @@ def features_of_pairs(
     Raises:
         OutputError: there is no room.
     """
-    names = [feature.name for feature in columns.features]
-    read = impressions.select(*PAIR, *columns.read)
+    names = [feature.meta.output_name() for feature in features]
+    read = impressions.select(*PAIR, *features)
     schema = read.collect_schema()
     values = [pl.col(name).fill_nan(None) if schema[name].is_float() else pl.col(name) for name in names]
     varies = [(value.min() != value.max()).fill_null(value=False).name.prefix(_VARIES) for value in values]
@@ -287,15 +280,15 @@ def bring_features(
     if not parts or not (request.tables or request.columns):
         return FeaturedRows(laid_out, (), {}, ())
     with progress.stage("features") as stage:
-        in_rows, tables, reasons = _open(parts, request, layout, read, engine)
-        features = (*in_rows.features, *(feature for table in tables for feature in table.features))
+        in_rows, own, tables, reasons = _open(parts, request, layout, read, engine)
+        features = (*in_rows, *(feature for table in tables for feature in table.features))
         stage.say(f"{len(features):,} columns")
         keys = [part.rows.scan().select(PAIR) for part in parts]
         first = len(list(engine.scratch.glob("features-*")))  # a fit may have brought features before
         folders = (engine.scratch / f"features-{first + number}" for number in range(len(tables)))
         routed = [route(table, keys, folder, engine.memory) for table, folder in zip(tables, folders, strict=True)]
         of_parts = zip(*routed, strict=True) if routed else ((),) * len(parts)
-        parts = [replace(part, own=in_rows.read, tables=frames) for part, frames in zip(parts, of_parts, strict=True)]
+        parts = [replace(part, own=own, tables=frames) for part, frames in zip(parts, of_parts, strict=True)]
         missing = [_missing(table, parts, frames, engine) for table, frames in zip(tables, routed, strict=True)]
     if request.missing == "error":
         for table, without in zip(tables, missing, strict=True):
@@ -332,10 +325,11 @@ def bring_features(
 
 def _open(
     parts: Sequence[LaidOut], request: FeaturesRequest, layout: Layout, read: ReadLog | None, engine: Engine
-) -> tuple[FeatureColumns, list[FeatureTable], tuple[Reason, ...]]:
-    """The features that stand in the rows as each impression had them, those in tables, and warnings."""
+) -> tuple[tuple[Feature, ...], tuple[pl.Expr, ...], list[FeatureTable], tuple[Reason, ...]]:
+    """The features that stand in the rows as each impression had them, how they are read, tables, and warnings."""
     schema = parts[0].rows.scan().collect_schema()
-    in_rows, tables, reasons = FeatureColumns((), ()), list[FeatureTable](), tuple[Reason, ...]()
+    in_rows, own = tuple[Feature, ...](), tuple[pl.Expr, ...]()
+    tables, reasons = list[FeatureTable](), tuple[Reason, ...]()
     if read is None:  # statistics: the columns of their log, as far as they tell
         names = {role: tuple(of.to_schema()) if isinstance(of := schema[role], pl.Struct) else (role,) for role in PAIR}
         roles = Roles((), names[QUERY], names[DOC], None, None)
@@ -343,16 +337,16 @@ def _open(
         roles, where = read.log.roles, str(read.log.sources[0].path)
         untyped = untyped_columns(read.log.origins, request.columns)
         if request.columns and layout.shows_impressions:
-            in_rows = feature_columns([part.rows.scan() for part in parts], request.columns, untyped, where)
+            in_rows, own = feature_columns([part.rows.scan() for part in parts], request.columns, untyped, where)
             for part in parts:
-                check_finite(part.rows.scan().select(QUERY, DOC, *in_rows.read), request.columns, PAIR, where)
+                check_finite(part.rows.scan().select(QUERY, DOC, *own), request.columns, PAIR, where)
         elif request.columns:
             table, reasons = _of_pairs(request.columns, untyped, read, engine.scratch)
             tables.append(table)
     for name in request.tables:
-        taken = [feature.name for feature in (*in_rows.features, *(of for table in tables for of in table.features))]
+        taken = [feature.name for feature in (*in_rows, *(of for table in tables for of in table.features))]
         tables.append(open_features([name], roles, schema, taken))
-    return in_rows, tables, reasons
+    return in_rows, own, tables, reasons
 
 
 def _of_pairs(
@@ -361,11 +355,11 @@ def _of_pairs(
     """Features that stand in the log, as a table by query and document."""
     where = str(read.log.sources[0].path)
     distinct = [kept.scan() for kept in read.buckets.map(partial(_distinct, names=tuple(names), folder=scratch))]
-    columns = feature_columns(distinct, names, untyped, where)
+    features, as_read = feature_columns(distinct, names, untyped, where)
     frames: list[pl.LazyFrame] = []
     varying = Counter[str]()
     for number, frame in enumerate(distinct):
-        pairs, varies = features_of_pairs(frame, columns, scratch / f"of-pairs-{number:05d}.parquet")
+        pairs, varies = features_of_pairs(frame, as_read, scratch / f"of-pairs-{number:05d}.parquet")
         frames.append(pairs)
         varying.update(varies)
     reasons = tuple(
@@ -379,7 +373,7 @@ def _of_pairs(
         for name in names
         if varying[name]
     )
-    return FeatureTable(where, read.log.sources, PAIR, columns.features, pl.concat(frames)), reasons
+    return FeatureTable(where, read.log.sources, PAIR, features, pl.concat(frames)), reasons
 
 
 def _distinct(number: int, impressions: pl.LazyFrame, names: Sequence[str], folder: Path) -> KeptFrame:

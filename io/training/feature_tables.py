@@ -33,18 +33,9 @@ _AS_FLOAT64 = (pl.Decimal, pl.Int128, pl.UInt128, pl.Null)
 TEXTS = (pl.String, pl.Categorical, pl.Enum)
 
 
-@dataclass(frozen=True)
-class FeatureColumns:
-    """Columns to learn from."""
-
-    features: tuple[Feature, ...]  # them, in their order
-    # how each is read from the raw column: numbers as numbers (true and false as 1 and 0), text as text
-    read: tuple[pl.Expr, ...]
-
-
 def feature_columns(
     frames: Sequence[pl.LazyFrame], names: Sequence[str], untyped: Collection[str], where: str
-) -> FeatureColumns:
+) -> tuple[tuple[Feature, ...], tuple[pl.Expr, ...]]:
     """Find out what columns hold. Only text is read for that; numbers are known by their type.
 
     Args:
@@ -52,6 +43,10 @@ def feature_columns(
         names: the columns.
         untyped: those that come from files without types (CSV): they hold numbers if every value is one.
         where: what is being read, for messages.
+
+    Returns:
+        The features in their order, and how each is read from the raw column: numbers as numbers (true and false as 1
+        and 0), text as text.
 
     Raises:
         SchemaError: a column's name is taken, or no model can learn from it.
@@ -68,7 +63,7 @@ def feature_columns(
     categories = _categories(frames, words, untyped, where)
     features = tuple(Feature(name, categories.get(name)) for name in names)
     read = (_text(name, untyped) if name in categories else as_number(name, schema[name]).alias(name) for name in names)
-    return FeatureColumns(features, tuple(read))
+    return features, tuple(read)
 
 
 def check_columns(schema: pl.Schema, names: Sequence[str], where: str) -> None:
@@ -270,9 +265,9 @@ def open_features(
     head = read_head(resolve_quotes(find_sources(inputs, _INSTEAD))[0], roles, id_types, taken)
     with reading(head.sources):
         untyped = untyped_columns(head.sources, head.schema)
-        features = feature_columns([head.raw], head.names, untyped, head.where)
-    rows = head.raw.select(*(key.alias(role) for role, key in head.keys.items()), *features.read)
-    return FeatureTable(head.where, head.sources, tuple(head.keys), features.features, rows)
+        features, read = feature_columns([head.raw], head.names, untyped, head.where)
+    rows = head.raw.select(*(key.alias(role) for role, key in head.keys.items()), *read)
+    return FeatureTable(head.where, head.sources, tuple(head.keys), features, rows)
 
 
 def read_head(

@@ -6,6 +6,7 @@ Text files are written in pieces, one per part of the training set, and joined a
 import os
 import shutil
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -279,52 +280,32 @@ def write_training_sets(
     Raises:
         SchemaError: a split has nothing to learn from.
     """
-    written: dict[Split, _Written] = {split: _Written(about, folder / split) for split in splits}
-    numbered = (written[split].number(part) for rows in laid_out for split, parts in rows.items() for part in parts)
-    for _ in each(numbered, partial(_write_part, form=form, about=about, memory=memory)):
+    sizes: dict[Split, Counter[str]] = {split: Counter() for split in splits}
+    for split in splits:
+        (folder / split).mkdir()
+
+    def numbered() -> Iterator[_NumberedPart]:
+        for split, parts in (of_split for rows in laid_out for of_split in rows.items()):
+            for part in parts:
+                size = sizes[split]
+                yield size["parts"], part, size["rows"], size["groups"], folder / split
+                size.update(parts=1, rows=part.n_rows, groups=part.n_groups, preferences=part.n_preferences)
+
+    for _ in each(numbered(), partial(_write_part, form=form, about=about, memory=memory)):
         on_part()
-    for split, of_split in written.items():
-        if not all(of_split.size.values()):
+    kinds = ("rows", "groups", *(("preferences",) if about.layout.weighted == "preference" else ()))
+    for split, size in sizes.items():
+        if not all(size[kind] for kind in kinds):
             message = f"there is nothing to learn from: {about.layout.nothing}. Add more days of logs."
-            if len(written) > 1:
+            if len(sizes) > 1:
                 share = "more" if split == "validation" else "less"
                 message = f"{split}/ would be empty: {about.layout.nothing}. Set {share} apart with --validation."
             message += f" {left_out:,} rows without features were left out." if left_out else ""
             raise SchemaError(f"--layout {about.layout.name}: {message}")
-    for of_split in written.values():
-        remove_unfinished(of_split.folder)
-        form.finish(about, of_split.folder)
-    return {split: of_split.size for split, of_split in written.items()}
-
-
-@dataclass
-class _Written:
-    """A split that is being written."""
-
-    about: TrainingSet  # what all rows have in common
-    folder: Path  # where
-    n_parts: int = 0  # number of parts so far
-    rows: int = 0  # of these, as groups and preferences are
-    groups: int = 0  # of these
-    preferences: int = 0  # of these; 0 in layouts that have none
-
-    def __post_init__(self) -> None:
-        self.folder.mkdir()
-
-    def number(self, part: LaidOut) -> _NumberedPart:
-        """The next part, with its place in the whole."""
-        numbered = self.n_parts, part, self.rows, self.groups, self.folder
-        self.n_parts += 1
-        self.rows += part.n_rows
-        self.groups += part.n_groups
-        self.preferences += part.n_preferences
-        return numbered
-
-    @property
-    def size(self) -> dict[str, int]:
-        """How much there is to learn from."""
-        size = {"rows": self.rows, "groups": self.groups}
-        return size | {"preferences": self.preferences} if self.about.layout.weighted == "preference" else size
+    for split in splits:
+        remove_unfinished(folder / split)
+        form.finish(about, folder / split)
+    return {split: {kind: size[kind] for kind in kinds} for split, size in sizes.items()}
 
 
 def _write_part(part: _NumberedPart, form: TrainingFormat, about: TrainingSet, memory: int) -> None:

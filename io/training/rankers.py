@@ -255,33 +255,23 @@ def _array(entry: ZipInfo, archive: ZipFile) -> Floats:
 _BYTES = 8
 
 
-@dataclass(frozen=True)
-class RowsOnDisk:
+def rows_on_disk(path: Path, n_rows: int, n_columns: int) -> Rows:
     """A matrix of floats in a file: rows one after the other, each of F floats of 8 bytes."""
 
-    path: Path
-    n_rows: int
-    n_columns: int  # F
+    def span(first: int, number: int) -> Floats:
+        values = np.fromfile(path, np.float64, number * n_columns, offset=first * n_columns * _BYTES)
+        return values.reshape(number, n_columns)
 
-    def __len__(self) -> int:
-        """Number of rows."""
-        return self.n_rows
-
-    def __getitem__(self, rows: slice | Integers) -> Floats:
-        """Some rows, shape (n, F)."""
+    def read(rows: slice | Integers) -> Floats:
         if isinstance(rows, slice):
-            start, stop, _ = rows.indices(self.n_rows)
-            return self._read(start, max(stop - start, 0))
-        if not len(rows):
-            return self._read(0, 0)
-        first, last = int(rows[0]), int(rows[-1])
+            start, stop, _ = rows.indices(n_rows)
+            return span(start, max(stop - start, 0))
+        first, last = (int(rows[0]), int(rows[-1])) if len(rows) else (0, -1)
         if (np.diff(rows) >= 0).all() and last - first < len(rows):  # in one run, where they stand together
-            return self._read(first, last - first + 1)[rows - first]
-        return np.concatenate([self._read(int(row), 1) for row in rows])
+            return span(first, last - first + 1)[rows - first]
+        return np.concatenate([span(int(row), 1) for row in rows])
 
-    def _read(self, first: int, number: int) -> Floats:
-        values = np.fromfile(self.path, np.float64, number * self.n_columns, offset=first * self.n_columns * _BYTES)
-        return values.reshape(number, self.n_columns)
+    return RowsBy(n_rows, read)
 
 
 def as_served(rows: Rows, *, missing_as_zero: bool) -> Rows:
@@ -459,7 +449,7 @@ def _matrix(
                 with temporary_files(path.parent), path.open("ab") as file:
                     encoded(chunk, columns).tofile(file)
             stage.advance()
-    return np.concatenate(values) if in_memory else RowsOnDisk(path, n_rows, len(columns)), np.concatenate(numbers)
+    return np.concatenate(values) if in_memory else rows_on_disk(path, n_rows, len(columns)), np.concatenate(numbers)
 
 
 def _queries(parts: Sequence[pl.LazyFrame]) -> tuple[Integers, Integers]:

@@ -10,7 +10,7 @@ take one weight per group, which that text cannot hold. So the script reads both
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 from urllib.parse import quote
 
 import polars as pl
@@ -199,16 +199,15 @@ class JudgmentFormat(TextFormat):
     """A format with a place for grades and none for weights; what the file is for is in `load.md`."""
 
     needs_features = False
+    instead: ClassVar[str] = (
+        "it holds grades and no weights. Write --layout judgments."  # where it cannot carry a layout
+    )
 
     def check(self, layout: Layout) -> None:
         """Check the layout: the format has a place for grades and none for weights."""
         if layout.weighted is not None or not layout.graded:
-            raise UsageError(f"--format {self.name} cannot carry --layout {layout.name}: {self.instead(layout)}")
-
-    def instead(self, layout: Layout) -> str:
-        """Why it cannot carry a layout, and what to write instead."""
-        del layout
-        return "it holds grades and no weights. Write --layout judgments."
+            instead = self.instead.format(trainers=", ".join(training.trainers_that_carry(layout)))
+            raise UsageError(f"--format {self.name} cannot carry --layout {layout.name}: {instead}")
 
 
 class RankLibFormat(JudgmentFormat):
@@ -219,13 +218,10 @@ class RankLibFormat(JudgmentFormat):
 
     name = "ranklib"
     made = ("judgments.txt", "queries.txt")  # the first takes the pieces of the second before its own
-
-    def instead(self, layout: Layout) -> str:
-        """Trainers take features, and so do others of them."""
-        return (
-            "a line of RankLib holds a grade and no weight. Write --layout judgments, or this layout in the format of "
-            f"another trainer: {', '.join(training.trainers_that_carry(layout))}."
-        )
+    instead = (
+        "a line of RankLib holds a grade and no weight. Write --layout judgments, or this layout in the format of "
+        "another trainer: {trainers}."
+    )
 
     def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
         """Append lines and queries; the number of a query counts from 1, ids are texts on one line."""

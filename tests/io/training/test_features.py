@@ -386,8 +386,10 @@ def test_features_of_the_log_are_the_largest_of_a_pair_in_any_order(tmp_path: Pa
             "colour": ["red", "blue", "red", "red", None],
         }
     )
-    read = feature_columns([shown[:3].lazy(), shown[3:].lazy()], ["price", "score", "colour"], {"price"}, "log.csv")
-    assert read.features == (Feature("price"), Feature("score"), Feature("colour", ("blue", "red")))
+    features, read = feature_columns(
+        [shown[:3].lazy(), shown[3:].lazy()], ["price", "score", "colour"], {"price"}, "log.csv"
+    )
+    assert features == (Feature("price"), Feature("score"), Feature("colour", ("blue", "red")))
     for number, frame in enumerate([shown, shown.reverse()]):
         pairs, varying = features_of_pairs(frame.lazy(), read, tmp_path / f"{number}.parquet")
         assert pairs.sort("query", "doc").collect().rows() == [
