@@ -359,6 +359,7 @@ FLAGS_OF_CLICKS = {SESSION: "--clicks-session", DOC: "--clicks-doc", CLICK: "--c
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _YES, _NO = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
 _CLICK_WORDS = ("click", "clicks", "clicked")
+_YES_OR_NO = "says yes or no"
 _KIND_OF_EVENT = re.compile("(.* )?(event|action|interaction) ?(type|kind|code|id)?|type|kind")
 _MOST_CODES = 10  # different whole numbers that stand for kinds of events
 _FEWEST_CLICKS = 1e-3  # share of the rows from which a column that says `click` is one of kinds of events, not of text
@@ -454,11 +455,8 @@ class ClickTable:
                     f"{self._where}: column {their!r} holds {theirs}, {our!r} of the impressions {ours}. "
                     "Write both with the same type."
                 )
-        named = ((self._roles.session, Fate.NO_PAGE), (self._roles.doc, Fate.NO_DOC))
-        outcome = pl.lit(UNDECIDED)
-        for names, fate in reversed(named):
-            lacks_one = pl.any_horizontal(pl.col(name).is_null() for name in names)
-            outcome = pl.when(lacks_one).then(int(fate)).otherwise(outcome)
+        no_page, no_doc = (pl.any_horizontal(pl.col(of).is_null()) for of in (self._roles.session, self._roles.doc))
+        outcome = pl.when(no_page).then(int(Fate.NO_PAGE)).when(no_doc).then(int(Fate.NO_DOC)).otherwise(UNDECIDED)
         # An id that the type of the impressions' column cannot hold becomes null, and has no impression.
         keys = (pl.col(their).cast(types[our], strict=False).alias(our) for our, their in pairs)
         known = {plain(name) for name in ALIASES[POSITION]}
@@ -567,35 +565,30 @@ class ClickTable:
         known = {name for name in self._schema if name.lower() in (*ALIASES[QUERY], *ALIASES[POSITION])}
         known |= {*self._keys, *self.shown.columns()}
         free = {name: dtype for name, dtype in self._schema.items() if name not in known}
-        marks = dict[str, pl.Expr]()
+        marks = dict[tuple[str, str], pl.Expr]()  # by the column, and what it seems to say
         for name, dtype in free.items():
             if (flag := _flag(name, dtype)) is not None:
-                marks[f"flag {name}"] = flag
+                marks[name, _YES_OR_NO] = flag
             if isinstance(dtype, _TEXTS):  # some rows say click, and others do not
                 clicks = pl.col(name).cast(pl.String).str.to_lowercase().is_in(_CLICK_WORDS).fill_null(value=False)
-                marks[f"kind {name}"] = clicks.any() & ~clicks.all() & (clicks.mean() >= _FEWEST_CLICKS)
+                is_kind = clicks.any() & ~clicks.all() & (clicks.mean() >= _FEWEST_CLICKS)
+                marks[name, "holds click and other values"] = is_kind
             if _KIND_OF_EVENT.fullmatch(" ".join(words(name))) and (dtype.is_numeric() or dtype == pl.String):
                 numbers = whole_numbers(name, dtype)  # a few of them, and nothing else
-                marks[f"code {name}"] = numbers.is_not_null().all() & numbers.n_unique().is_between(2, _MOST_CODES)
-        if not marks:
-            return
+                is_code = numbers.is_not_null().all() & numbers.n_unique().is_between(2, _MOST_CODES)
+                marks[name, "seems to hold codes of events"] = is_code
         with reading(self.sources):
-            seen = scan_sources(self.sources).select(**marks).collect(engine="streaming").row(0, named=True)
+            named = [mark.alias(f"{number}") for number, mark in enumerate(marks.values())]
+            seen = scan_sources(self.sources).select(named).collect(engine="streaming").row(0) if marks else ()
         as_numbers = replace(self.rules, click_counts=False, null_click=False)
-        for name, dtype in free.items():
-            is_flag, is_kind, how = seen.get(f"flag {name}"), seen.get(f"kind {name}"), f"--clicks-where {name}=VALUE"
-            if not (is_flag or is_kind or seen.get(f"code {name}")):
-                continue
-            others = "holds click and other values" if is_kind else "seems to hold codes of events"
-            holds = "says yes or no" if is_flag else others
-            if not is_flag:
-                advice = f"Keep the rows that are clicks with {how}."
-            elif isinstance(dtype, _TEXTS) and (
-                dtype != pl.String or self._first_invalid(name, as_numbers, pl.lit(value=True)).height
-            ):
-                advice = f"If it says which rows are clicks, use {how} with the value that it has there."
-            else:
-                advice = f"If it says which rows are clicks, use --clicks-click {name}."
+        for name, holds in (mark for mark, is_so in zip(marks, seen, strict=True) if is_so):
+            how, dtype = f"--clicks-where {name}=VALUE", free[name]
+            advice = f"Keep the rows that are clicks with {how}."
+            if holds == _YES_OR_NO:
+                is_text = isinstance(dtype, _TEXTS) and dtype != pl.String
+                is_text |= dtype == pl.String and self._first_invalid(name, as_numbers, pl.lit(value=True)).height > 0
+                how = f"{how} with the value that it has there" if is_text else f"--clicks-click {name}"
+                advice = f"If it says which rows are clicks, use {how}."
             raise SchemaError(
                 f"{self._where}: column {name!r} {holds} ({self._values_of(name)}) and plays no role, so that every "
                 f"row would count as a click. {advice} If every row is a click, drop the column."

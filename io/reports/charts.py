@@ -5,7 +5,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
@@ -57,7 +57,8 @@ def inline_svg(figure: Figure, width: int) -> str:
     """A chart to stand in a page; its colours are those that the style sheet names."""
     colours = {name: f"var(--{name})" for name in _ON_PAPER} | {"background": "transparent"}
     series = [f"var(--series-{number})" for number in range(1, len(SERIES) + 1)]
-    spec = {**figure.spec, "width": width, "config": _config(colours, series, columns=2 if width == WIDE else 1)}
+    config = _filled("config", **colours, series=series, first=series[0], columns=2 if width == WIDE else 1)
+    spec = {**figure.spec, "width": width, "config": config}
     import vl_convert  # noqa: PLC0415 - it may not be installed
 
     return _OUTER.sub(r'<svg viewBox="\1" aria-hidden="true">', vl_convert.vegalite_to_svg(json.dumps(spec)), count=1)
@@ -67,7 +68,7 @@ def picture_spec(figure: Figure, subtitle: str) -> Spec:
     """A chart by itself, with colours for white paper."""
     return {
         **figure.spec,
-        "config": _config({**_ON_PAPER, "background": "#ffffff"}, SERIES, columns=2),
+        "config": _filled("config", **_ON_PAPER, background="#ffffff", series=SERIES, first=SERIES[0], columns=2),
         "description": escaped(figure.description),
         "padding": 16,
         "title": {"text": figure.title, "subtitle": [subtitle, figure.note]},
@@ -83,10 +84,6 @@ def picture(figure: Figure, subtitle: str, form: Literal["svg", "png"]) -> bytes
     if form == "svg":
         return vl_convert.vegalite_to_svg(spec).encode()
     return vl_convert.vegalite_to_png(spec, scale=_SCALE)
-
-
-def _config(colours: Mapping[str, str], series: Sequence[str], columns: int) -> Spec:
-    return _filled("config", **colours, series=series, first=series[0], columns=columns)
 
 
 _SPECIFICATIONS: dict[str, Spec] = json.loads(

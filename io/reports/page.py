@@ -32,24 +32,24 @@ class Section(NamedTuple):
     blocks: Sequence[Block]
 
 
-class Page(NamedTuple):
-    """The contents of a page: sections, or parts about several results."""
+def html_of(
+    kind: str, title: str, sections: Sequence[Section], parts: Sequence[tuple[str, Sequence[Section]]] = ()
+) -> str:
+    """A page as a file.
 
-    kind: str  # of result, in few words
-    title: str
-    sections: Sequence[Section]
-    parts: Sequence[tuple[str, Sequence[Section]]] = ()
-
-
-def html_of(page: Page) -> str:
-    """The page as a file."""
-    links = [*(section.title for section in page.sections), *(title for title, _ in page.parts)]
-    entries = "".join(f'<li><a href="#s{number}">{in_html(title)}</a></li>' for number, title in enumerate(links))
-    sections = "".join(_section(section, f"s{number}", 2) for number, section in enumerate(page.sections))
-    parts = "".join(
-        f'<article id="s{number}"><h2>{in_html(title)}</h2>'
+    Args:
+        kind: of result, in few words.
+        title: of the page.
+        sections: its contents.
+        parts: about several results, after these.
+    """
+    links = [*(section.title for section in sections), *(name for name, _ in parts)]
+    entries = "".join(f'<li><a href="#s{number}">{in_html(name)}</a></li>' for number, name in enumerate(links))
+    contents = "".join(_section(section, f"s{number}", 2) for number, section in enumerate(sections))
+    contents += "".join(
+        f'<article id="s{number}"><h2>{in_html(name)}</h2>'
         f"{''.join(_section(section, f's{number}-{at}', 3) for at, section in enumerate(of_part))}</article>\n"
-        for number, (title, of_part) in enumerate(page.parts, start=len(page.sections))
+        for number, (name, of_part) in enumerate(parts, start=len(sections))
     )
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -59,15 +59,15 @@ def html_of(page: Page) -> str:
 <meta name="generator" content="posbias {in_html(version("posbias"))}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
-<title>{in_html(page.title)}: {in_html(page.kind)}</title>
+<title>{in_html(title)}: {in_html(kind)}</title>
 <style>
 {files("posbias.io.reports").joinpath("page.css").read_text(encoding="utf-8")}</style>
 </head>
 <body>
-<header><p class="kind">{in_html(page.kind)}</p><h1>{in_html(page.title)}</h1></header>
+<header><p class="kind">{in_html(kind)}</p><h1>{in_html(title)}</h1></header>
 <nav aria-label="Sections"><ul>{entries}</ul></nav>
 <main>
-{sections}{parts}</main>
+{contents}</main>
 <footer>Made by posbias {in_html(version("posbias"))}. This file needs no network, and connects to nothing.</footer>
 </body>
 </html>

@@ -48,7 +48,7 @@ from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
 from posbias.io.reports import charts, page
 from posbias.io.reports.charts import Figure, Interval
-from posbias.io.reports.page import Html, Page, Section
+from posbias.io.reports.page import Html, Section
 from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, ResultManifest
 from posbias.io.results.manifest import json_text, open_stored
 from posbias.io.results.outputs import check_file, write_file
@@ -103,7 +103,7 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
     check_file(target, "report", places, force=force)
     with open_reported(places) as results, progress.stage("drawing"):
         if form == "html":
-            content = page.html_of(page_about(results)).encode()
+            content = page_about(results).encode()
         else:
             content = charts.picture(figure_named(results, chart), title_about(results), form)
     write_file(target, content, "report", places, force=force)
@@ -315,13 +315,14 @@ _KINDS = {
 }
 
 
-def page_about(results: Sequence[ReportedResult]) -> Page:
+def page_about(results: Sequence[ReportedResult]) -> str:
     """The page about one result, or about several side by side."""
     title = title_about(results)
     if len(results) == 1:
         described = results[0].described
         kind = _KINDS.get(described.command, f"posbias {described.command}")
-        return Page("Click models judged by clicks" if described.models else kind, title, _sections(results[0]))
+        kind = "Click models judged by clicks" if described.models else kind
+        return page.html_of(kind, title, _sections(results[0]))
     rows = [_row(result) for result in results]
     names = list(dict.fromkeys(name for row in rows for name in row))
     overview = [page.table(names, [[row.get(name, "-") for name in names] for row in rows])]
@@ -332,7 +333,7 @@ def page_about(results: Sequence[ReportedResult]) -> Page:
     sections = [Section("All results", overview), *([Section("Pictures", drawn)] if drawn else [])]
     sections += [Section("What was predicted, and what came out", [tried])] if tried else []
     parts = [(result.name, _sections(result)) for result in results[-MOST_IN_FULL:]]
-    return Page("Results side by side", title, sections, parts)
+    return page.html_of("Results side by side", title, sections, parts)
 
 
 def _predicted_and_tried(results: Sequence[ReportedResult]) -> Html | None:
@@ -359,11 +360,6 @@ def _predicted_and_tried(results: Sequence[ReportedResult]) -> Html | None:
     return page.table(["result", "what", "of the clicks", "95 % interval", "verdict"], rows)
 
 
-def title_about(results: Sequence[ReportedResult]) -> str:
-    """The title of a page or a chart."""
-    return title_of(results[0]) if len(results) == 1 else f"{len(results):,} results"
-
-
 def figure_named(results: Sequence[ReportedResult], name: str) -> Figure:
     """The first chart of a kind on the page about results; nothing else of the page is made.
 
@@ -379,8 +375,11 @@ def figure_named(results: Sequence[ReportedResult], name: str) -> Figure:
     return figure
 
 
-def title_of(result: ReportedResult) -> str:
-    """The name of what was read, and its days: `web_search, 5 to 11 January 2026`."""
+def title_about(results: Sequence[ReportedResult]) -> str:
+    """The title of a page or a chart: the name of what was read, and its days: `web_search, 5 to 11 January 2026`."""
+    if len(results) != 1:
+        return f"{len(results):,} results"
+    (result,) = results
     inputs = [PurePosixPath(name.rstrip("/")) for name in result.described.inputs]
     stems = [path.name.partition(".")[0] or path.name for path in inputs]
     folders = {path.parent.name for path in inputs}

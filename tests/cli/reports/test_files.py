@@ -19,7 +19,7 @@ from workshop import RunPosbias as Run
 from workshop import refused
 
 from posbias.io.reports.charts import SERIES, picture
-from posbias.io.reports.report import ReportedResult, ReportManifest, figure_named, open_reported, title_of
+from posbias.io.reports.report import ReportedResult, ReportManifest, figure_named, open_reported, title_about
 from posbias.io.results.manifest import checksum_of_content
 
 Made = Callable[..., Path]
@@ -187,7 +187,7 @@ def test_a_page_says_what_the_result_says(report: Made, result: Made) -> None:
 def test_the_title_names_the_log_and_its_days(inputs: list[str], days: tuple[str, str], title: str) -> None:
     described = ReportManifest(command="fit", inputs=tuple(inputs), days={"first": days[0], "last": days[1]})
 
-    assert title_of(ReportedResult("name", described, "", None, ())) == title
+    assert title_about([ReportedResult("name", described, "", None, ())]) == title
 
 
 def changed(result: Made, folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
