@@ -6,22 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from posbias.cli.messages import tell
+from posbias.cli.options import groups
 from posbias.cli.options.config import DEFAULT_FILE, settings_text
-from posbias.cli.options.groups import (
-    ColumnOptions,
-    CountingOptions,
-    EstimationOptions,
-    FeatureOptions,
-    Form,
-    LearningOptions,
-    LogOptions,
-    PrintOptions,
-    ResultOptions,
-    StoreOptions,
-    TrainingOptions,
-    WarehouseOptions,
-    WorldOptions,
-)
 from posbias.cli.options.option import parse_memory, plain_options
 from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.io.options import EvaluationOptions, InterleavingOptions, ModelsOptions, PredictionOptions, ServingOptions
@@ -34,12 +20,12 @@ if TYPE_CHECKING:
 
 def run(
     logs: list[str],
-    log: LogOptions,
-    counting: CountingOptions,
-    estimation: EstimationOptions,
-    training: TrainingOptions,
+    log: groups.LogOptions,
+    counting: groups.CountingOptions,
+    estimation: groups.EstimationOptions,
+    training: groups.TrainingOptions,
     output: Location,
-    printing: ResultOptions,
+    printing: groups.ResultOptions,
 ) -> int:
     """Run the whole job: from click logs to propensities, attractiveness and training files.
 
@@ -66,15 +52,15 @@ def run(
 
 
 def collect(
-    log: LogOptions,
-    counting: CountingOptions,
+    log: groups.LogOptions,
+    counting: groups.CountingOptions,
     *,
     decay: float | None = None,
     gate: float | None = None,
-    store: StoreOptions,
+    store: groups.StoreOptions,
     output: Location | None = None,
     info: bool = False,
-    printing: ResultOptions,
+    printing: groups.ResultOptions,
     inputs: list[str] | None = None,
 ) -> int:
     """Count a log once and for all, into compact statistics that can be merged across days.
@@ -96,8 +82,8 @@ def collect(
 
 def sql(
     table: str,
-    columns: ColumnOptions,
-    warehouse: WarehouseOptions,
+    columns: groups.ColumnOptions,
+    warehouse: groups.WarehouseOptions,
     *,
     output: Path | None = None,
     force: bool = False,
@@ -134,15 +120,15 @@ def sql(
 
 def fit(
     inputs: list[str],
-    log: LogOptions,
-    counting: CountingOptions,
+    log: groups.LogOptions,
+    counting: groups.CountingOptions,
     *,
     decay: float | None = None,
-    estimation: EstimationOptions,
-    features: FeatureOptions,
+    estimation: groups.EstimationOptions,
+    features: groups.FeatureOptions,
     for_each: str | None = None,
     output: Location,
-    printing: ResultOptions,
+    printing: groups.ResultOptions,
 ) -> int:
     """Estimate propensities and attractiveness from logs or statistics.
 
@@ -175,7 +161,7 @@ def explore(
     top: int = 10,
     ucb: float | None = None,
     output: Location,
-    printing: PrintOptions,
+    printing: groups.PrintOptions,
 ) -> int:
     """Say which positions to swap, and which documents to show, to learn most.
 
@@ -196,7 +182,7 @@ def compare(
     fail_if: list[str] | None = None,
     output: Location | None = None,
     csv: bool = False,
-    printing: PrintOptions,
+    printing: groups.PrintOptions,
 ) -> int:
     """Compare the propensities of two results, or of the days of a store.
 
@@ -213,7 +199,7 @@ def compare(
     comparing.check_conditions(max_change, fail_if or ())
 
     def work(result: "Result") -> None:
-        with open_engine(LogOptions(), Path() if output is None else output) as engine:
+        with open_engine(groups.LogOptions(), Path() if output is None else output) as engine:
             table = comparing.compare(
                 inputs, engine, result, by_day=by == "day", max_change=max_change, fail_if=fail_if or ()
             )
@@ -236,7 +222,7 @@ def compare(
     return result.exit_code
 
 
-def simulate(world: WorldOptions, output: Location, printing: PrintOptions) -> int:
+def simulate(world: groups.WorldOptions, output: Location, printing: groups.PrintOptions) -> int:
     """Simulate a click log of which the truth is known, from scratch or from graded labels.
 
     Example: posbias simulate -o simulated
@@ -268,7 +254,7 @@ def demo(*, output: Location = Path("posbias-demo"), force: bool = False) -> int
     from posbias.cli.report.result import carry_out
     from posbias.cli.work.simulation import demonstrate
 
-    quietly = PrintOptions(force=force, quiet=True)  # its commands speak for themselves
+    quietly = groups.PrintOptions(force=force, quiet=True)  # its commands speak for themselves
     code = carry_out("demo", [], output, quietly, {}, demonstrate)
     tell(f"written: {output}")
     return code
@@ -277,10 +263,10 @@ def demo(*, output: Location = Path("posbias-demo"), force: bool = False) -> int
 def weight(
     inputs: list[str],
     propensities: str,
-    log: LogOptions,
-    training: TrainingOptions,
+    log: groups.LogOptions,
+    training: groups.TrainingOptions,
     output: Location,
-    printing: ResultOptions,
+    printing: groups.ResultOptions,
 ) -> int:
     """Write training files whose weights correct for position bias.
 
@@ -298,7 +284,10 @@ def weight(
     files = requested_files(training)
     if not is_own(propensities) and has_click_model(location(propensities)):
         pages = read_click_model(location(propensities))
-        model, counting = PageFit(pages.model, EMOptions()), CountingOptions(max_position=pages.plan.max_position)
+        model, counting = (
+            PageFit(pages.model, EMOptions()),
+            groups.CountingOptions(max_position=pages.plan.max_position),
+        )
         model.check_weights(files.layout, files.weights.options)
         if statistics := find_statistics(inputs):
             raise StatisticsError(
@@ -325,10 +314,10 @@ def weight(
 
 def train(
     inputs: list[str],
-    log: LogOptions,
-    learned: LearningOptions,
+    log: groups.LogOptions,
+    learned: groups.LearningOptions,
     output: Location,
-    printing: ResultOptions,
+    printing: groups.ResultOptions,
     propensities: str | None = None,
 ) -> int:
     """Train a ranker on clicks, corrected for position bias.
@@ -371,7 +360,7 @@ def score(
     inputs: list[str],
     model: Location,
     output: Location,
-    printing: PrintOptions,
+    printing: groups.PrintOptions,
     query: list[str] | None = None,
     doc: list[str] | None = None,
     memory: str = "2GiB",
@@ -398,7 +387,7 @@ def score(
     return carry_out("score", inputs, output, printing, {}, work, [model])
 
 
-def export(ranker: Location, serving: ServingOptions, output: Location, printing: PrintOptions) -> int:
+def export(ranker: Location, serving: ServingOptions, output: Location, printing: groups.PrintOptions) -> int:
     """Write a ranker as a search engine loads it, scored back; or hold the engine's answer against it (--smoke).
 
     Example: posbias export ranker --engine opensearch -o exported
@@ -418,10 +407,10 @@ def export(ranker: Location, serving: ServingOptions, output: Location, printing
 def predict(
     inputs: list[str],
     propensities: str,
-    log: LogOptions,
+    log: groups.LogOptions,
     rankings: PredictionOptions,
     output: Location,
-    printing: ResultOptions,
+    printing: groups.ResultOptions,
 ) -> int:
     """Predict how many more clicks rankings would get than the log's own: the A/B test before it is run.
 
@@ -448,11 +437,11 @@ def predict(
 
 def evaluate(
     inputs: list[str],
-    log: LogOptions,
+    log: groups.LogOptions,
     rankings: EvaluationOptions,
     models: ModelsOptions,
     output: Location,
-    printing: ResultOptions,
+    printing: groups.ResultOptions,
     propensities: str | None = None,
 ) -> int:
     """Evaluate rankings by clicks corrected for position bias, or click models by clicks they were not fitted to.
@@ -499,12 +488,12 @@ def evaluate(
 def interleave(
     inputs: list[str],
     team: str,
-    log: LogOptions,
+    log: groups.LogOptions,
     interleaving: InterleavingOptions,
     *,
     propensities: str | None = None,
     output: Location | None = None,
-    printing: ResultOptions,
+    printing: groups.ResultOptions,
 ) -> int:
     """Say which of two interleaved rankers wins, by a verdict that holds at any number of looks (exit code 3).
 
@@ -538,11 +527,11 @@ _WIDTH = 80  # of what `check` prints into a file
 
 def check(
     logs: list[str],
-    log: LogOptions,
-    counting: CountingOptions,
+    log: groups.LogOptions,
+    counting: groups.CountingOptions,
     *,
     write_config: Path | None = None,
-    printing: PrintOptions,
+    printing: groups.PrintOptions,
 ) -> int:
     """Look at a log before a fit: what is recognised, what is wrong, what can be estimated.
 
@@ -610,7 +599,7 @@ def report(
 def show(
     result: Location,
     *,
-    format: Form = "table",  # noqa: A002 - as the option is called
+    format: groups.Form = "table",  # noqa: A002 - as the option is called
     plot: bool = False,
     details: bool = False,
 ) -> int:

@@ -11,22 +11,7 @@ import polars as pl
 from posbias.core.choices import Order
 from posbias.core.counts.counting_plan import StatisticsPlan, add_up_weights, count_cells
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
-from posbias.core.evaluation.clicked import (
-    RANKING,
-    RELEVANCE,
-    SCORE,
-    SCORE_REST,
-    CellWeights,
-    EvaluationOptions,
-    counted_rows,
-    merged,
-    ndcg_by_query,
-    pages_by_query,
-    query_sums,
-    ranked,
-    rows_of_pages,
-    shown_of,
-)
+from posbias.core.evaluation import clicked
 from posbias.core.evaluation.estimates import Evaluation, Totals
 from posbias.core.fit.propensities import PROPENSITY, ThetaEstimate
 from posbias.core.schema import DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT, Roles
@@ -48,7 +33,7 @@ RUN, QRELS = ("query", "q0", "doc", "rank", "score", "tag"), ("query", "iteratio
 
 _SCORES = "Name a table of query, doc and score, such as the scores.parquet of `posbias train` or `score`."
 _JUDGMENTS = "Name TREC qrels, or a table of query, doc and relevance."
-_RELEVANCE_NAMES = (RELEVANCE, "rel", "label", "grade", "judgment")
+_RELEVANCE_NAMES = (clicked.RELEVANCE, "rel", "label", "grade", "judgment")
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".tab", ".ndjson", ".jsonl", ".arrow", ".ipc", ".feather")
 _RANKS = ("rank", "ranks", "ranking")
 _VALUE, _RANK = "posbias_value", "posbias_given_rank"
@@ -73,20 +58,20 @@ class Rankings:
     def in_doubt(self) -> Iterator[Reason]:
         """Rankings whose scores contradict their ranks, or are equal for many documents of a query."""
         for name, rows in zip(self.names, self.compared, strict=True):
-            score = pl.struct(SCORE, SCORE_REST).rank("dense").cast(pl.Int64).alias(SCORE)
-            listed = rows.drop_nulls(SCORE).select(pl.col(QUERY).rank("dense").cast(pl.Int64), score, _RANK)
+            score = pl.struct(clicked.SCORE, clicked.SCORE_REST).rank("dense").cast(pl.Int64).alias(clicked.SCORE)
+            listed = rows.drop_nulls(clicked.SCORE).select(pl.col(QUERY).rank("dense").cast(pl.Int64), score, _RANK)
             with reading(self.sources):
-                query, value, rank = listed.sort(QUERY, SCORE, descending=[False, True]).collect().to_numpy().T
+                query, value, rank = listed.sort(QUERY, clicked.SCORE, descending=[False, True]).collect().to_numpy().T
             found = np.zeros(4)
             for apart in range(1, min(_DEEPEST, len(query))):
                 same, equal = query[apart:] == query[:-apart], value[apart:] == value[:-apart]
                 step, tied = rank[apart:] - rank[:-apart], same & equal  # nan where there are no ranks
                 found += [of.sum() for of in (same, tied, tied & (np.abs(step) > 0), same & ~equal & (step < 0))]
-            pairs, tied, ranked, opposed = (float(number) for number in found)
+            pairs, tied, with_ranks, opposed = (float(number) for number in found)
             if self.order == "score" and opposed > _MUCH_OPPOSED * pairs:
                 yield reason("order-in-doubt", {"ranking": name, "share": opposed / pairs})
             if tied > _MUCH_TIED * pairs:
-                case = "order-in-doubt.tied" if ranked and self.order == "score" else "order-in-doubt.tied-alone"
+                case = "order-in-doubt.tied" if with_ranks and self.order == "score" else "order-in-doubt.tied-alone"
                 yield reason(case, {"ranking": name, "share": tied / pairs}, order=self.order)
 
 
@@ -106,7 +91,7 @@ def open_rankings(given: RankingOptions, roles: Roles, id_types: Mapping[str, pl
     names, files, sources, frames = list[str](), list[str](), list[Source](), list[pl.LazyFrame]()
     order = given.order
     known, what = (_RANKS, "rank of a document") if order == "rank" else (("score",), "score of a document")
-    score = (-pl.col(_RANK), pl.lit(0.0)) if order == "rank" else (pl.col(_VALUE), pl.col(SCORE_REST))
+    score = (-pl.col(_RANK), pl.lit(0.0)) if order == "rank" else (pl.col(_VALUE), pl.col(clicked.SCORE_REST))
 
     def add(option: str, name: str, file: str, rows: pl.LazyFrame) -> None:
         if name == LOGGED:
@@ -115,8 +100,10 @@ def open_rankings(given: RankingOptions, roles: Roles, id_types: Mapping[str, pl
             raise UsageError(f"{option}: another ranking is called {name!r}. Say another name: NAME=FILE.")
         names.append(name)
         files.append(file)
-        number = pl.lit(len(names), pl.UInt16).alias(RANKING)
-        frames.append(rows.select(number, QUERY, DOC, score[0].alias(SCORE), score[1].alias(SCORE_REST), _RANK))
+        number = pl.lit(len(names), pl.UInt16).alias(clicked.RANKING)
+        frames.append(
+            rows.select(number, QUERY, DOC, score[0].alias(clicked.SCORE), score[1].alias(clicked.SCORE_REST), _RANK)
+        )
 
     for option in given.scores or ():
         name, file = split_name(option)
@@ -152,12 +139,12 @@ def read_judgments(file: str, roles: Roles, id_types: Mapping[str, pl.DataType])
         sources, rows = _open_table(file, roles, id_types, _JUDGMENTS, _RELEVANCE_NAMES, "relevance of a document")
     else:
         sources, rows = _open_trec(file, QRELS, roles, id_types)
-    rows = rows.select(QUERY, DOC, pl.col(_VALUE).alias(RELEVANCE))
+    rows = rows.select(QUERY, DOC, pl.col(_VALUE).alias(clicked.RELEVANCE))
     with reading(sources):
         judged = rows.filter(pl.col(QUERY).is_not_null(), pl.col(DOC).is_not_null()).collect(engine="streaming")
     if not judged.height:
         raise SchemaError(f"{file}: holds no judgment whose ids could be those of the log.")
-    _check_rows(judged, RELEVANCE, file, RELEVANCE)
+    _check_rows(judged, clicked.RELEVANCE, file, clicked.RELEVANCE)
     return judged
 
 
@@ -172,7 +159,7 @@ def check_scores(scores: pl.DataFrame, rankings: Rankings) -> None:
         SchemaError: one is no number, or one stands twice.
     """
     for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True), start=1):
-        _check_rows(scores.filter(pl.col(RANKING) == number), SCORE, f"{file} ({name})", rankings.order)
+        _check_rows(scores.filter(pl.col(clicked.RANKING) == number), clicked.SCORE, f"{file} ({name})", rankings.order)
 
 
 def _check_rows(rows: pl.DataFrame, column: str, where: str, what: str) -> None:
@@ -249,7 +236,7 @@ def _numbers(value: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     """Numbers, or texts of them, as `_VALUE` (null for others) and `SCORE_REST`."""
     number, whole = value.cast(pl.Float64, strict=False), value.cast(pl.Int128, strict=False)
     rest = (whole - number.cast(pl.Int128, strict=False)).cast(pl.Float64).fill_null(0.0)
-    return number.alias(_VALUE), rest.alias(SCORE_REST)
+    return number.alias(_VALUE), rest.alias(clicked.SCORE_REST)
 
 
 def _open_trec(name: str, fields: tuple[str, ...], roles: Roles, id_types: Mapping[str, pl.DataType]) -> Opened:
@@ -279,7 +266,7 @@ def _open_trec(name: str, fields: tuple[str, ...], roles: Roles, id_types: Mappi
             )
     keys = [as_key(role, pl.String(), id_types[role], str(place)).alias(role) for role in (QUERY, DOC)]
     rank = pl.col("rank").cast(pl.Float64, strict=False).alias(_RANK)
-    given = (*_numbers(pl.col("score")), rank) if fields == RUN else _numbers(pl.col(RELEVANCE))
+    given = (*_numbers(pl.col("score")), rank) if fields == RUN else _numbers(pl.col(clicked.RELEVANCE))
     return (source,), rows.with_columns(*keys, *given)
 
 
@@ -324,10 +311,10 @@ def evaluate_rankings(
     plan: StatisticsPlan,
     rankings: Rankings,
     theta: Theta,
-    options: EvaluationOptions,
+    options: clicked.EvaluationOptions,
     engine: Engine,
     progress: Progress,
-) -> tuple[Evaluation, CellWeights, bool]:
+) -> tuple[Evaluation, clicked.CellWeights, bool]:
     """Evaluate rankings on the clicks of a log; return the sums, theta by cell, and whether positions are ranks.
 
     Args:
@@ -350,7 +337,7 @@ def evaluate_rankings(
     counts = add_up_weights(pl.concat(cells for _, cells, _, _ in looked), plan.cell_columns)
     cells = counts.sort(plan.cell_order).select(plan.cell_columns)
     propensity = propensities_of_cells(cells, theta.propensities, PROPENSITY).fill_null(np.nan).to_numpy()
-    weights = CellWeights(cells, propensity, theta.min_propensity)
+    weights = clicked.CellWeights(cells, propensity, theta.min_propensity)
     with progress.stage("reading rankings"):
         keys = [queries.scan() for *_, queries in looked]
         routed = route_rows(rankings.rows, (QUERY,), rankings.sources, keys, folder / "lists", engine.memory)
@@ -399,7 +386,7 @@ def check_positions(cells: pl.DataFrame, plan: StatisticsPlan, pages: float, mos
         )
 
 
-def judged_lists(rankings: Rankings, judgments: pl.DataFrame, options: EvaluationOptions) -> pl.DataFrame:
+def judged_lists(rankings: Rankings, judgments: pl.DataFrame, options: clicked.EvaluationOptions) -> pl.DataFrame:
     """NDCG of each ranking by judged query; see `ndcg_by_query`.
 
     Raises:
@@ -409,7 +396,7 @@ def judged_lists(rankings: Rankings, judgments: pl.DataFrame, options: Evaluatio
     with reading(rankings.sources):
         scores = rankings.rows.join(queries.lazy(), on=QUERY, how="semi").collect(engine="streaming")
     check_scores(scores, rankings)
-    return ndcg_by_query(ranked(scores), judgments, options.n_rankings, options.depth)
+    return clicked.ndcg_by_query(clicked.ranked(scores), judgments, options.n_rankings, options.depth)
 
 
 def _look(
@@ -429,8 +416,8 @@ def _sums(
     number: int,
     impressions: pl.LazyFrame,
     plan: StatisticsPlan,
-    weights: CellWeights,
-    options: EvaluationOptions,
+    weights: clicked.CellWeights,
+    options: clicked.EvaluationOptions,
     pages: float,
     rankings: Rankings,
     lists: dict[int, pl.LazyFrame],
@@ -438,15 +425,15 @@ def _sums(
     """The second pass over a part: the sums of its queries."""
     scores = lists[number].collect()
     check_scores(scores, rankings)
-    by_list = ranked(scores)
-    pieces = (rows_of_pages(piece, plan, weights) for piece in _pieces(impressions))
-    shown: Iterable[tuple[pl.DataFrame, pl.DataFrame]] = ((rows, pages_by_query(rows)) for rows in pieces)
+    by_list = clicked.ranked(scores)
+    pieces = (clicked.rows_of_pages(piece, plan, weights) for piece in _pieces(impressions))
+    shown: Iterable[tuple[pl.DataFrame, pl.DataFrame]] = ((rows, clicked.pages_by_query(rows)) for rows in pieces)
     if options.candidates != "page":
-        counted = [(counted_rows(rows), of_rows) for rows, of_rows in shown]
+        counted = [(clicked.counted_rows(rows), of_rows) for rows, of_rows in shown]
         by_query = pl.concat(of_rows for _, of_rows in counted).group_by(QUERY, maintain_order=True).sum()
-        shown = [(counted_rows(pl.concat(rows for rows, _ in counted)), by_query)]
-    parts = [query_sums(shown_of(rows, of_rows), by_list, weights, options) for rows, of_rows in shown]
-    return Totals.of(merged(parts), by_list, options, pages)
+        shown = [(clicked.counted_rows(pl.concat(rows for rows, _ in counted)), by_query)]
+    parts = [clicked.query_sums(clicked.shown_of(rows, of_rows), by_list, weights, options) for rows, of_rows in shown]
+    return Totals.of(clicked.merged(parts), by_list, options, pages)
 
 
 def _pieces(impressions: pl.LazyFrame) -> Iterator[pl.DataFrame]:

@@ -18,22 +18,7 @@ from typer.core import TyperOption
 
 from posbias.cli.options.config import load_defaults, several
 from posbias.cli.options.groups import SETTINGS
-from posbias.core.choices import (
-    CLICK_MODELS,
-    ESTIMATORS,
-    FORMATS,
-    FORMS,
-    FREE,
-    LARGEST_ERROR,
-    LAYOUTS,
-    LEARNERS,
-    METHODS_OF_ROWS,
-    MODELS,
-    SHAPES,
-    BetaPrior,
-    range_of,
-    settings_in,
-)
+from posbias.core import choices
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.io.places.locations import Location, ObjectUrl, location
 from posbias.io.ranking_names import split_name
@@ -42,7 +27,7 @@ from posbias.io.sources import NAMES as SOURCES
 ROWS = ("auto", "flat", "nested")
 """Forms of a log whose rows are read as they are."""
 
-METHODS = (*ESTIMATORS, *METHODS_OF_ROWS)
+METHODS = (*choices.ESTIMATORS, *choices.METHODS_OF_ROWS)
 
 
 class Declared(NamedTuple):
@@ -73,22 +58,22 @@ def declaration(command: str, name: str) -> Mapping[str, Any]:
 def settings_table(option: str) -> Iterator[tuple[str, str, str]]:
     """Name, default and range, and help of each setting of an option, for help and reference."""
     hints = get_type_hints(SETTINGS[option])
-    for name, entry in settings_in(SETTINGS[option]).items():
+    for name, entry in choices.settings_in(SETTINGS[option]).items():
         default = "" if entry.default is None else f"default: {str(entry.default).removesuffix('.0').lower()}; "
-        yield name, f"{default}{range_of(entry, hints[name])}", entry.metadata["help"]
+        yield name, f"{default}{choices.range_of(entry, hints[name])}", entry.metadata["help"]
 
 
 IN_WORDS: Mapping[str, str] = {
-    "cell_models": ", ".join(MODELS),
-    "page_models": ", ".join(name for name in CLICK_MODELS if name not in MODELS),
+    "cell_models": ", ".join(choices.MODELS),
+    "page_models": ", ".join(name for name in choices.CLICK_MODELS if name not in choices.MODELS),
     "other_methods": ", ".join(METHODS[1:]),
-    "other_learners": ", ".join([*LEARNERS][1:]),
-    "shapes": f"{FREE}, monotone (never rising), power (position^-eta), smooth (near a power, for thin logs)",
+    "other_learners": ", ".join([*choices.LEARNERS][1:]),
+    "shapes": f"{choices.FREE}, monotone (never rising), power (position^-eta), smooth (near a power, for thin logs)",
     "layouts": "document (pointwise, judgments), click (clicked-group), page (session), or preference (pairs)",
-    "formats": ", ".join(FORMATS),
-    "sources": ", ".join((*FORMS, *SOURCES)),
-    "methods_of_rows": " or ".join(METHODS_OF_ROWS),
-    "largest_error": str(LARGEST_ERROR),
+    "formats": ", ".join(choices.FORMATS),
+    "sources": ", ".join((*choices.FORMS, *SOURCES)),
+    "methods_of_rows": " or ".join(choices.METHODS_OF_ROWS),
+    "largest_error": str(choices.LARGEST_ERROR),
 }
 """Texts of the placeholders in help texts, by name."""
 
@@ -183,14 +168,14 @@ def parse_reference(text: str | None) -> tuple[int, ...]:
         raise UsageError(f"--reference {text}: give a position such as 1; with --model ubm also 1,0.") from None
 
 
-def parse_prior(flag: str, text: str) -> BetaPrior:
+def parse_prior(flag: str, text: str) -> choices.BetaPrior:
     """Read `0.5:2`, mean and strength.
 
     Raises:
         UsageError: not a prior; the option is named.
     """
     try:
-        return BetaPrior.parse(text)
+        return choices.BetaPrior.parse(text)
     except UsageError as error:
         raise UsageError(f"{flag} {text}: {error}") from error
 
@@ -244,20 +229,20 @@ def _one_of(names: Iterable[str]) -> Callable[[str], list[str]]:
 def _several_models(incomplete: str) -> list[str]:
     """Complete the last of several names with commas."""
     done, comma, last = incomplete.rpartition(",")
-    rest = [name for name in (*CLICK_MODELS, "all") if name.startswith(last) and name not in done.split(",")]
+    rest = [name for name in (*choices.CLICK_MODELS, "all") if name.startswith(last) and name not in done.split(",")]
     return [f"{done}{comma}{name}" for name in rest]
 
 
 COMPLETERS: Mapping[str, Callable[[str], list[str]]] = {
-    "models": _one_of(CLICK_MODELS),
+    "models": _one_of(choices.CLICK_MODELS),
     "several_models": _several_models,
     "methods": _one_of(METHODS),
-    "shapes": _one_of((FREE, *SHAPES)),
-    "forms": _one_of((*ROWS, *FORMS, *SOURCES)),
-    "learners": _one_of(LEARNERS),
-    "layouts": _one_of(LAYOUTS),
-    "formats": _one_of(FORMATS),
-    **{name: _one_of([f"{setting}=" for setting in settings_in(kind)]) for name, kind in SETTINGS.items()},
+    "shapes": _one_of((choices.FREE, *choices.SHAPES)),
+    "forms": _one_of((*ROWS, *choices.FORMS, *SOURCES)),
+    "learners": _one_of(choices.LEARNERS),
+    "layouts": _one_of(choices.LAYOUTS),
+    "formats": _one_of(choices.FORMATS),
+    **{name: _one_of([f"{setting}=" for setting in choices.settings_in(kind)]) for name, kind in SETTINGS.items()},
 }
 """What a shell offers, by the names that options.toml gives it."""
 

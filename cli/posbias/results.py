@@ -25,6 +25,7 @@ from rich.console import RenderableType
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 
+from posbias import frames
 from posbias.cli.main import PosbiasCommand, app
 from posbias.cli.messages import captured
 from posbias.cli.options.config import checked_values, is_table
@@ -37,19 +38,6 @@ from posbias.core.errors import MissingExtraError, RoleError, SchemaError, Usage
 from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, PROPENSITY, plotted_curves
 from posbias.core.schema import IMPRESSIONS, POSITION, Roles
 from posbias.core.training.weights import WeightOptions
-from posbias.frames import (
-    FRAME,
-    FrameFiles,
-    FrameT,
-    Names,
-    checked_names,
-    frame_files,
-    is_frame,
-    is_of_spark,
-    is_single,
-    name_or_none,
-    weigh,
-)
 from posbias.io.fits.saved_fit import PreviousFit, fit_in
 from posbias.io.jobs.click_models import CLICK_MODEL, ClickModelFit, click_model_in
 from posbias.io.jobs.click_models import FILES as FILES_OF_A_CLICK_MODEL
@@ -95,17 +83,17 @@ def carried_out(
     command = command_named(name)
     by_name = _options(command)
     _check_names(name, options, by_name)
-    named = (inputs,) if is_single(inputs) else tuple(cast("Iterable[object]", inputs))
+    named = (inputs,) if frames.is_single(inputs) else tuple(cast("Iterable[object]", inputs))
     target = options.get("output") or options.get("into")
-    with frame_files() as files, ExitStack() as temporary, captured() as kept:
+    with frames.frame_files() as files, ExitStack() as temporary, captured() as kept:
         words = [word for key, value in options.items() for word in _words(by_name[key], value, files)]
         if target is None and "output" in by_name:
             target = temporary.enter_context(owned_directory(system_temporary().absolute())) / "result"
             words += ["--output", str(target)]
         words += ["--quiet"] * ("quiet" in by_name) + ["--json"] * (target is None)
-        of_spark = [value for value in named if options.get("engine") == "spark" and is_of_spark(value)]
+        of_spark = [value for value in named if options.get("engine") == "spark" and frames.is_of_spark(value)]
         words += [f"--table={files.table_of(value)}" for value in of_spark]
-        read = [files.plain(value, FRAME) for value in named if not any(value is one for one in of_spark)]
+        read = [files.plain(value, frames.FRAME) for value in named if not any(value is one for one in of_spark)]
         for value in read:
             if not isinstance(value, str):
                 raise UsageError(f"posbias.{name}: reads files, frames and results, not {type(value).__name__}.")
@@ -150,7 +138,7 @@ def _check_names(name: str, options: Mapping[str, object], known: Mapping[str, T
             raise UsageError(f"posbias.{name}({option}=...): is for the command line: {reason}.")
 
 
-def _words(option: TyperOption, value: object, files: FrameFiles) -> list[str]:
+def _words(option: TyperOption, value: object, files: frames.FrameFiles) -> list[str]:
     """An option as words of a command line.
 
     Raises:
@@ -159,7 +147,7 @@ def _words(option: TyperOption, value: object, files: FrameFiles) -> list[str]:
     if value is None:
         return []
     name = str(option.name)
-    if is_table(name, value) or is_single(value):
+    if is_table(name, value) or frames.is_single(value):
         settings = checked_values(name, files.plain(value, f"the frame of {name}"), option)
     else:
         several = cast("Iterable[object]", value)
@@ -367,11 +355,11 @@ class Result(_Concluded):
 
     def weights(  # noqa: PLR0913 - each is an option of the command
         self,
-        frame: FrameT,
+        frame: frames.FrameT,
         *,
-        session: Names = None,
-        query: Names = None,
-        doc: Names = None,
+        session: frames.Names = None,
+        query: frames.Names = None,
+        doc: frames.Names = None,
         position: str | None = None,
         click: str | None = None,
         weight_column: str | None = None,
@@ -380,7 +368,7 @@ class Result(_Concluded):
         self_normalize: bool = False,
         unidentified: OnBadRows = "drop",
         on_bad_rows: OnBadRows = "error",
-    ) -> FrameT:
+    ) -> frames.FrameT:
         """The frame with two more columns, `propensity` and `weight`, by the code of `posbias weight`.
 
             weight of a click in cell e: 1 / max(propensity of e, min_propensity)        of an unclicked impression: 1
@@ -419,15 +407,15 @@ class Result(_Concluded):
             IdentifiabilityError: clicks have no propensity, and `unidentified` is error.
         """
         roles = Roles(
-            checked_names("session", session),
-            checked_names("query", query),
-            checked_names("doc", doc),
-            name_or_none("position", position),
-            name_or_none("click", click),
-            name_or_none("weight-column", weight_column),
+            frames.checked_names("session", session),
+            frames.checked_names("query", query),
+            frames.checked_names("doc", doc),
+            frames.name_or_none("position", position),
+            frames.name_or_none("click", click),
+            frames.name_or_none("weight-column", weight_column),
         )
         options = WeightOptions(min_propensity, self_normalize)
-        return weigh(frame, self._fitted, roles, options, propensity, on_bad_rows, unidentified)
+        return frames.weigh(frame, self._fitted, roles, options, propensity, on_bad_rows, unidentified)
 
     @cached_property
     def _fitted(self) -> PreviousFit | ClickModelFit:
@@ -510,7 +498,7 @@ def _in_words(value: object) -> str:
     """What was read, by its name or its kind."""
     if isinstance(value, Result):
         return f"a result of {value.manifest['command']}"
-    return FRAME if is_frame(value) else str(value)
+    return frames.FRAME if frames.is_frame(value) else str(value)
 
 
 def _remove(process: int, temporary: ExitStack) -> None:

@@ -6,16 +6,7 @@ from datetime import date, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from posbias.cli.options.groups import (
-    ColumnOptions,
-    CountingOptions,
-    EstimationOptions,
-    FeatureOptions,
-    LearningOptions,
-    LogOptions,
-    TrainingOptions,
-    WarehouseOptions,
-)
+from posbias.cli.options import groups
 from posbias.cli.options.inputs import exported, log_request, without_none
 from posbias.cli.options.option import parse_bins, parse_prior, parse_reference
 from posbias.core.choices import MODELS, LayoutOptions, RandomizedRows, Source
@@ -46,7 +37,7 @@ if TYPE_CHECKING:
     from posbias.io.jobs.click_models import PageFit
 
 
-def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPlan:
+def statistics_plan(log: groups.LogOptions, counting: groups.CountingOptions) -> StatisticsPlan:
     """The plan of the counts."""
     model = counted_model(counting.model or DEFAULT_MODEL)
     context, cell, strata = tuple(log.context or ()), tuple(log.cell or ()), tuple(log.stratify or ())
@@ -104,7 +95,7 @@ def statistics_plan(log: LogOptions, counting: CountingOptions) -> StatisticsPla
     )
 
 
-def _check_days(log: LogOptions, counting: CountingOptions) -> None:
+def _check_days(log: groups.LogOptions, counting: groups.CountingOptions) -> None:
     day = counting.date
     if day is None:
         if counting.period not in {"auto", "none"} and log.timestamp is None:
@@ -138,7 +129,7 @@ def check_day(flag: str, text: str) -> date:
     return day
 
 
-def check_counting(plan: StatisticsPlan, counting: CountingOptions, log: LogOptions) -> None:
+def check_counting(plan: StatisticsPlan, counting: groups.CountingOptions, log: groups.LogOptions) -> None:
     """Raise StatisticsError for an option that asks for something else than statistics were collected with."""
     version = log.period_column
     strata = [name for name in plan.strata if name != version]  # a ranker's version that is named is no such
@@ -189,7 +180,7 @@ _ONE_EACH = (
 )
 
 
-def _check_rows(log: LogOptions, model: str, pages_for: str | None) -> None:
+def _check_rows(log: groups.LogOptions, model: str, pages_for: str | None) -> None:
     """Raise UsageError for an option that means nothing of a table of sums, or of a log without queries.
 
     Args:
@@ -230,8 +221,8 @@ def _check_rows(log: LogOptions, model: str, pages_for: str | None) -> None:
 
 def resolve(
     named: Sequence[str],
-    log: LogOptions,
-    counting: CountingOptions,
+    log: groups.LogOptions,
+    counting: groups.CountingOptions,
     statistics: Sequence[Statistics] | None = None,
     *,
     sessions_for: str | None = None,
@@ -293,14 +284,14 @@ def resolve(
 
 def job_like_the_fit(
     named: Sequence[str],
-    log: LogOptions,
+    log: groups.LogOptions,
     fitted: PreviousFit | None,
     *,
     beside: Sequence[str] = (),
     sessions_for: str | None = None,
     features: FeaturesRequest | None = None,
     as_counted: Callable[[StatisticsPlan], StatisticsPlan] | None = None,
-) -> tuple[Job, LogOptions]:
+) -> tuple[Job, groups.LogOptions]:
     """The job that counts the cells of propensities, and the log without columns that only their estimate looked at.
 
     Args:
@@ -316,7 +307,7 @@ def job_like_the_fit(
         StatisticsError: statistics have other cells.
         UsageError: other contexts are requested than the propensities have, or options do not go together.
     """
-    statistics, counting = find_statistics(named), CountingOptions(period="none")
+    statistics, counting = find_statistics(named), groups.CountingOptions(period="none")
     if fitted is not None and fitted.own:  # what its columns are, a table of one's own does not say
         columns = statistics[0].metadata.plan.cell if statistics else log.cell or ()
         cells = tuple(name for name in columns if name in fitted.plan.context)
@@ -333,7 +324,7 @@ def job_like_the_fit(
                 )
         period = "day" if "timestamp" in beside and without_none(log).timestamp else "none"
         bins = ",".join(map(str, plan.position_bins)) or None
-        counting = CountingOptions(plan.model.name, plan.max_position, bins, period)
+        counting = groups.CountingOptions(plan.model.name, plan.max_position, bins, period)
         kept = {name: getattr(log, name) for name in beside}
         log = replace(of_pages(log), cell=list(plan.cell), context=list(plan.context), **kept)
     job = resolve(named, log, counting, statistics, sessions_for=sessions_for, features=features)
@@ -356,7 +347,7 @@ def job_like_the_fit(
 
 
 def _request_of_export(
-    named: Sequence[str], export: Export, log: LogOptions, counting: CountingOptions, *, only_fit: bool
+    named: Sequence[str], export: Export, log: groups.LogOptions, counting: groups.CountingOptions, *, only_fit: bool
 ) -> tuple[StatisticsPlan, LogRequest]:
     """The plan of exported counts, and the request that reads them as a table of sums.
 
@@ -373,7 +364,7 @@ def _request_of_export(
         )
     counted = about.counted.plan()
     time = PERIOD if counted.period else None
-    _check_days(LogOptions(timestamp=time), replace(counting, period="auto"))
+    _check_days(groups.LogOptions(timestamp=time), replace(counting, period="auto"))
     plan = replace(
         counted,
         max_position=counting.max_position,
@@ -383,7 +374,7 @@ def _request_of_export(
     )
     check_counting(plan, counting, log)
     reading = ("on_bad_rows", "max_bad_rows", "memory", "threads", "temp_dir", "engine", "master")
-    columns = LogOptions(
+    columns = groups.LogOptions(
         query=[QUERY],
         doc=[DOC],
         position=POSITION,
@@ -400,14 +391,14 @@ def _request_of_export(
     return plan, replace(request, roles=roles, needs_session=False, export=export)
 
 
-def warehouse_query(table: str, columns: ColumnOptions, warehouse: WarehouseOptions) -> WarehouseQuery:
+def warehouse_query(table: str, columns: groups.ColumnOptions, warehouse: groups.WarehouseOptions) -> WarehouseQuery:
     """The query that options describe.
 
     Raises:
         UsageError: an option cannot be read, or does not go with another one.
     """
-    log = LogOptions(**{entry.name: getattr(columns, entry.name) for entry in fields(columns)})
-    counting = CountingOptions(model=warehouse.model, period="none" if log.timestamp is None else "day")
+    log = groups.LogOptions(**{entry.name: getattr(columns, entry.name) for entry in fields(columns)})
+    counting = groups.CountingOptions(model=warehouse.model, period="none" if log.timestamp is None else "day")
     plan = statistics_plan(log, counting)
     of_pages = f"--model {plan.model.name}" if plan.model.needs_session else ""
     _check_rows(log, of_pages, None)
@@ -426,10 +417,10 @@ def warehouse_query(table: str, columns: ColumnOptions, warehouse: WarehouseOpti
 
 
 def requested_fit(
-    counting: CountingOptions,
-    estimation: EstimationOptions,
-    features: FeatureOptions | TrainingOptions,
-    log: LogOptions,
+    counting: groups.CountingOptions,
+    estimation: groups.EstimationOptions,
+    features: groups.FeatureOptions | groups.TrainingOptions,
+    log: groups.LogOptions,
     weigh_by: Source = "smooth",
 ) -> "CellFit | PageFit":
     """The model that is to be fitted.
@@ -494,7 +485,7 @@ def requested_fit(
         weigh_by=weigh_by,
     )
     of_joint_em = "--no-acceleration" if estimation.no_acceleration else None
-    if estimation.examination_prior != EstimationOptions().examination_prior:
+    if estimation.examination_prior != groups.EstimationOptions().examination_prior:
         of_joint_em = f"--examination-prior {estimation.examination_prior}"
     return CellFit(method, options, estimation.compare, estimation.csv, estimation.strict, rows, of_joint_em)
 
@@ -502,8 +493,8 @@ def requested_fit(
 def job_of_fit(
     model: "CellFit | PageFit",
     named: Sequence[str],
-    log: LogOptions,
-    counting: CountingOptions,
+    log: groups.LogOptions,
+    counting: groups.CountingOptions,
     files: TrainingRequest | None = None,
     decay: float | None = None,
 ) -> Job:
@@ -521,7 +512,7 @@ def job_of_fit(
         if by_strata and not held and without_none(log).timestamp is not None and counting.date is None:
             counting = replace(counting, period="auto")  # times of day are kept, for tests within the periods
     else:  # statistics that hold all that it looks at serve as well as pages
-        log, counting = of_pages(log), CountingOptions(max_position=counting.max_position)
+        log, counting = of_pages(log), groups.CountingOptions(max_position=counting.max_position)
         pages_for, decay = None if held else pages_for, None
     job = resolve(
         named,
@@ -538,12 +529,12 @@ def job_of_fit(
     return job
 
 
-def of_pages(log: LogOptions) -> LogOptions:
+def of_pages(log: groups.LogOptions) -> groups.LogOptions:
     """The columns without those that only a fit by cell looks at."""
     return replace(log, **dict.fromkeys(OF_CELLS))
 
 
-def jobs_of_models(inputs: Sequence[str], log: LogOptions, models: ModelsOptions) -> tuple[Job, Job | None]:
+def jobs_of_models(inputs: Sequence[str], log: groups.LogOptions, models: ModelsOptions) -> tuple[Job, Job | None]:
     """The log to fit click models to, and that to judge them by where it is another one.
 
     Raises:
@@ -554,14 +545,14 @@ def jobs_of_models(inputs: Sequence[str], log: LogOptions, models: ModelsOptions
     by_time = models.split == "time" and not models.test
     if by_time and log.timestamp is None:
         raise UsageError("--split time needs a column of dates or times: --timestamp COLUMN.")
-    counting, named = CountingOptions(period="auto" if by_time else "none"), of_pages(log)
+    counting, named = groups.CountingOptions(period="auto" if by_time else "none"), of_pages(log)
     named = replace(named, timestamp=log.timestamp if by_time else None)
     resolved = partial(resolve, log=named, counting=counting, statistics=(), sessions_for="posbias evaluate --models")
     return resolved(inputs), resolved(models.test) if models.test else None
 
 
 def job_of_interleaving(
-    inputs: Sequence[str], log: LogOptions, day: str | None, columns: Sequence[str], *, needs_days: bool
+    inputs: Sequence[str], log: groups.LogOptions, day: str | None, columns: Sequence[str], *, needs_days: bool
 ) -> Job:
     """The job that reads the pages of an interleaved log.
 
@@ -580,7 +571,7 @@ def job_of_interleaving(
     if log.weight_column is not None:
         raise UsageError("--weight-column: verdicts count pages, each of which counts once. Leave it out.")
     timed = without_none(log).timestamp is not None
-    counting = CountingOptions(period="day" if day is not None else "hour" if timed else "none", date=day)
+    counting = groups.CountingOptions(period="day" if day is not None else "hour" if timed else "none", date=day)
     features = FeaturesRequest((), tuple(columns))
     named, pages_for = replace(of_pages(log), timestamp=log.timestamp), "posbias interleave"
     job = resolve(inputs, named, counting, (), sessions_for=pages_for, features=features, finds_times=True)
@@ -588,7 +579,7 @@ def job_of_interleaving(
 
 
 def requested_features(
-    given: FeatureOptions | TrainingOptions | LearningOptions, score: str | None = None
+    given: groups.FeatureOptions | groups.TrainingOptions | groups.LearningOptions, score: str | None = None
 ) -> FeaturesRequest:
     """The features to learn from, and the ranker's score among them.
 
@@ -604,7 +595,7 @@ def requested_features(
     return FeaturesRequest(tables, columns, given.missing)
 
 
-def requested_files(training: TrainingOptions) -> TrainingRequest:
+def requested_files(training: groups.TrainingOptions) -> TrainingRequest:
     """Read the options, and find wrong ones before anything is read.
 
     Raises:

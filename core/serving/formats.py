@@ -26,18 +26,7 @@ from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.choices import CategoriesAs, ServingEngine
 from posbias.core.errors import UsageError
 from posbias.core.learners.boosting import model_names
-from posbias.core.serving.splits import (
-    LARGEST_SINGLE,
-    Ensemble,
-    Leaf,
-    Node,
-    NumberSplit,
-    centred,
-    codes_as_numbers,
-    guarded,
-    not_as_zero,
-    sets_as_features,
-)
+from posbias.core.serving import splits
 
 Missing = Literal["by split", "right", "zero"]
 
@@ -113,7 +102,7 @@ class EngineModel(NamedTuple):
 
     target: Target
     text: str
-    ensemble: Ensemble  # as the engine has it; its names are the features that the engine must give
+    ensemble: splits.Ensemble  # as the engine has it; its names are the features that the engine must give
     original: tuple[int, ...]  # the feature of the ranker that each of them is made of
     defaults: Mapping[str, float]  # what the engine must give where there is no value
     lift: float  # what its scores have more than the ranker's
@@ -156,7 +145,7 @@ class EngineModel(NamedTuple):
 
 
 def model_for(
-    target: Target, ensemble: Ensemble, *, categories: CategoriesAs, missing_default: float | None, name: str
+    target: Target, ensemble: splits.Ensemble, *, categories: CategoriesAs, missing_default: float | None, name: str
 ) -> EngineModel:
     """Write a ranker for an engine.
 
@@ -171,7 +160,7 @@ def model_for(
         UsageError: the engine cannot carry something of it.
     """
     engine = target.engine
-    changed = codes_as_numbers(ensemble) if categories == "codes" else sets_as_features(ensemble)
+    changed = splits.codes_as_numbers(ensemble) if categories == "codes" else splits.sets_as_features(ensemble)
     if len(changed.names) > _MOST_FEATURES:
         raise UsageError(
             f"the ranker needs {len(changed.names):,} features in {engine}, {len(changed.sets):,} of them for sets of "
@@ -182,21 +171,25 @@ def model_for(
         for number, name in enumerate(changed.names)
     )
     changed = replace(changed, names=tuple(_names_in(engine, changed.names)))
-    lift, needing = 0.0, not_as_zero(changed) if target.missing == "zero" else []
+    lift, needing = 0.0, splits.not_as_zero(changed) if target.missing == "zero" else []
     if missing_default is not None and not needing:
         raise UsageError(
             f"--missing-default {missing_default:g}: has no effect here: {engine} of this version reads missing values "
             "as the ranker does. Leave it out."
         )
     if engine in {"opensearch", "elasticsearch-ltr", "solr"}:
-        changed, lift = centred(changed, None if engine == "solr" else _LOWEST)
+        changed, lift = splits.centred(changed, None if engine == "solr" else _LOWEST)
     defaults = dict[str, float]()
     if target.missing == "right":
         every = frozenset(range(len(changed.names)))
-        changed = replace(changed, trees=tuple(guarded(tree, every, LARGEST_SINGLE) for tree in changed.trees))
+        changed = replace(
+            changed, trees=tuple(splits.guarded(tree, every, splits.LARGEST_SINGLE) for tree in changed.trees)
+        )
     elif needing:
-        limits = [abs(node.limit) for node in changed.splits() if isinstance(node, NumberSplit)]
-        largest = max((limit for limit in limits if limit < LARGEST_SINGLE), default=0.0)  # above: missing or not
+        limits = [abs(node.limit) for node in changed.splits() if isinstance(node, splits.NumberSplit)]
+        largest = max(
+            (limit for limit in limits if limit < splits.LARGEST_SINGLE), default=0.0
+        )  # above: missing or not
         least, most, apart = max(1000 * largest, 1.0), 1e38, [ensemble.names[original[number]] for number in needing]
         if missing_default is None:
             raise UsageError(
@@ -210,7 +203,9 @@ def model_for(
                 f"of a split, to {most:g}."
             )
         single, ceiling = float(np.float32(missing_default)), missing_default / 10
-        changed = replace(changed, trees=tuple(guarded(tree, frozenset(needing), ceiling) for tree in changed.trees))
+        changed = replace(
+            changed, trees=tuple(splits.guarded(tree, frozenset(needing), ceiling) for tree in changed.trees)
+        )
         defaults = {changed.names[i]: single for i in needing}
     if engine == "solr" and target.missing == "by split":  # a set is 0 outside, which is Solr's default
         defaults = {each: nan for i, each in enumerate(changed.names) if i not in changed.sets}
@@ -235,19 +230,19 @@ def _names_in(engine: ServingEngine, names: Sequence[str]) -> list[str]:
 
 def single_below(number: float) -> np.float32:
     """The largest single that is not above a number."""
-    single = np.float32(min(max(number, -LARGEST_SINGLE), LARGEST_SINGLE))
+    single = np.float32(min(max(number, -splits.LARGEST_SINGLE), splits.LARGEST_SINGLE))
     return single if float(single) <= number else np.nextafter(single, np.float32(-inf))
 
 
 def single_above(number: float) -> np.float32:
     """The smallest single above a number: x < this where x <= number, of singles x."""
     below = single_below(number)
-    return below if float(below) == LARGEST_SINGLE else np.nextafter(below, np.float32(inf))
+    return below if float(below) == splits.LARGEST_SINGLE else np.nextafter(below, np.float32(inf))
 
 
 def before_slack(limit: np.float32) -> np.float32:
     """The threshold of which Solr's sum with 1e-6 is the largest that is not above the limit."""
-    if float(limit) >= LARGEST_SINGLE:  # a guard, of which 1e-6 changes nothing
+    if float(limit) >= splits.LARGEST_SINGLE:  # a guard, of which 1e-6 changes nothing
         return limit
     one = np.float32(limit - _SLACK)
     while np.float32(one + _SLACK) > limit:
@@ -267,18 +262,18 @@ def _short(single: np.float32) -> str:
 # --- formats ---
 
 
-def _with_constant(ensemble: Ensemble) -> tuple[Node, ...]:
-    return (*ensemble.trees, Leaf(ensemble.constant)) if ensemble.constant else ensemble.trees
+def _with_constant(ensemble: splits.Ensemble) -> tuple[splits.Node, ...]:
+    return (*ensemble.trees, splits.Leaf(ensemble.constant)) if ensemble.constant else ensemble.trees
 
 
-def _vespa(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
+def _vespa(ensemble: splits.Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
     """LightGBM's JSON, whose `<=` Vespa reads as `<`, and of which it knows one kind of missing value."""
     depths = [_depths(tree) for tree in ensemble.trees]
     means = sum(float(np.mean(of_tree)) for of_tree in depths)
     is_large = sum(map(len, depths)) > _VESPA_LEAVES or means > _VESPA_DEPTHS
 
-    def node(of: Node) -> dict[str, Any]:
-        if not isinstance(of, NumberSplit):
+    def node(of: splits.Node) -> dict[str, Any]:
+        if not isinstance(of, splits.NumberSplit):
             return {"leaf_value": _value(of)}
         above = float(single_above(of.limit)) if is_large else float(np.nextafter(of.limit, inf))
         split = {"split_feature": of.feature, "threshold": above, "decision_type": "<=", "missing_type": "NaN"}
@@ -296,14 +291,14 @@ def _vespa(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
     return json.dumps(content, separators=(",", ":"), allow_nan=False), Arithmetic(np.float64, limits, np.float64)
 
 
-def _elasticsearch(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
+def _elasticsearch(ensemble: splits.Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
     """The definition of a trained model: a flat list of nodes for each tree."""
     about = {"target_type": "regression", "feature_names": ensemble.names}
 
-    def tree(root: Node) -> dict[str, Any]:
+    def tree(root: splits.Node) -> dict[str, Any]:
         nodes, waiting = list[dict[str, Any]](), [root]
         for number, of in enumerate(waiting):  # which grows meanwhile
-            if isinstance(of, NumberSplit):
+            if isinstance(of, splits.NumberSplit):
                 split = {"decision_type": "lte", "split_feature": of.feature, "threshold": of.limit}
                 children = {"left_child": len(waiting), "right_child": len(waiting) + 1}
                 nodes.append({"node_index": number, **split, "default_left": of.missing_left, **children})
@@ -318,11 +313,11 @@ def _elasticsearch(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithme
     return json.dumps({"trained_model": content}, separators=(",", ":"), allow_nan=False), arithmetic
 
 
-def _xgboost(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
+def _xgboost(ensemble: splits.Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
     """XGBoost's JSON as the plugins read it (`model/xgboost+json`): every split has a depth, `yes` comes first."""
 
-    def node(of: Node, number: int, depth: int) -> tuple[str, int]:
-        if not isinstance(of, NumberSplit):
+    def node(of: splits.Node, number: int, depth: int) -> tuple[str, int]:
+        if not isinstance(of, splits.NumberSplit):
             return f'{{"nodeid":{number},"leaf":{_short(np.float32(_value(of)))}}}', number + 1
         left, no = node(of.left, number + 1, depth + 1)
         right, end = node(of.right, no, depth + 1)
@@ -338,11 +333,11 @@ def _xgboost(ensemble: Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
     return f'{{"objective":"rank:pairwise","splits":[{trees}]}}', arithmetic
 
 
-def _solr(ensemble: Ensemble, target: Target, name: str) -> tuple[str, Arithmetic]:
+def _solr(ensemble: splits.Ensemble, target: Target, name: str) -> tuple[str, Arithmetic]:
     """MultipleAdditiveTreesModel: its numbers are strings, as a number of JSON finds no setter there."""
 
-    def node(of: Node) -> dict[str, Any]:
-        if not isinstance(of, NumberSplit):
+    def node(of: splits.Node) -> dict[str, Any]:
+        if not isinstance(of, splits.NumberSplit):
             return {"value": _short(np.float32(_value(of)))}
         way = {"missing": "left" if of.missing_left else "right"} if target.missing == "by split" else {}
         split = {"feature": ensemble.names[of.feature], "threshold": _short(before_slack(single_below(of.limit)))}
@@ -368,18 +363,18 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:_NAMED])) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _value(leaf: Node) -> float:
+def _value(leaf: splits.Node) -> float:
     """The value of a leaf; sets of categories are rewritten by now."""
-    if not isinstance(leaf, Leaf):
+    if not isinstance(leaf, splits.Leaf):
         raise TypeError(leaf)
     return leaf.value
 
 
-def _depths(node: Node, depth: int = 0) -> list[int]:
-    return [depth] if isinstance(node, Leaf) else _depths(node.left, depth + 1) + _depths(node.right, depth + 1)
+def _depths(node: splits.Node, depth: int = 0) -> list[int]:
+    return [depth] if isinstance(node, splits.Leaf) else _depths(node.left, depth + 1) + _depths(node.right, depth + 1)
 
 
-_Writer = Callable[[Ensemble, Target, str], tuple[str, Arithmetic]]
+_Writer = Callable[[splits.Ensemble, Target, str], tuple[str, Arithmetic]]
 _WRITERS: Mapping[ServingEngine, _Writer] = {
     "vespa": _vespa,
     "elasticsearch": _elasticsearch,

@@ -9,14 +9,8 @@ import polars as pl
 
 from posbias.core.errors import SchemaError, plural
 from posbias.core.schema import ALIASES, DOC, QUERY
+from posbias.core.simulation import simulate as simulation
 from posbias.core.simulation.options import CELL_MODELS, SimulationOptions
-from posbias.core.simulation.simulate import (
-    count_cells,
-    simulate_blocks,
-    true_attractiveness,
-    true_parameters,
-    true_propensities,
-)
 from posbias.core.simulation.worlds import JudgementOptions, judged_world, random_world, usable_judgements
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.log.scan import reading, scan_sources
@@ -61,8 +55,8 @@ def simulate(
     parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time, and it has no types
     with result.progress.stage("simulating", options.n_sessions, unit="sessions") as stage, ExitStack() as opened:
         writer: Any = None  # of one row group for each block
-        for block in simulate_blocks(options, world):
-            counted.append(count_cells(options, block))
+        for block in simulation.simulate_blocks(options, world):
+            counted.append(simulation.count_cells(options, block))
             rows = cast("Any", block.to_arrow())
             if writer is None:
                 writer = parquet.ParquetWriter(result.folder / LOG_OF_SIMULATION, rows.schema, **_STORAGE)
@@ -72,11 +66,11 @@ def simulate(
             sessions += number
             stage.advance(number)
     counts = pl.concat(counted)
-    propensities = true_propensities(options, counts)
+    propensities = simulation.true_propensities(options, counts)
     truth = {
         TRUTH: propensities,
-        "parameters_truth.parquet": true_parameters(options),
-        "attractiveness_truth.parquet": true_attractiveness(options, world),
+        "parameters_truth.parquet": simulation.true_parameters(options),
+        "attractiveness_truth.parquet": simulation.true_attractiveness(options, world),
     }
     for name, table in truth.items():
         if table.columns:  # else the model has nothing of the kind

@@ -22,24 +22,9 @@ from posbias.io.jobs import tables
 from posbias.io.jobs.tables import Result
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason, reason
+from posbias.io.training import laid_out
 from posbias.io.training.feature_parts import FeaturesRequest, bring_features
 from posbias.io.training.format import TrainingFormat, write_training_sets
-from posbias.io.training.laid_out import (
-    RowBuffer,
-    TrainingSet,
-    by_signature,
-    check_unidentified,
-    count_documents,
-    counts_by_cell,
-    lay_out_pages,
-    lay_out_pairs,
-    propensities_of_cells,
-    scales_of_contexts,
-    together,
-    weigh_and_lay_out,
-    weights_for,
-    with_squared_clicks,
-)
 
 Data = CountedLog | ReadLog
 """Counts or pages: a log that was counted, or statistics; or a log that was read with its pages."""
@@ -85,21 +70,21 @@ def weigh_by_cell(
         counts = counted.statistics.counts_by_cell()
     else:
         counted, read, weighted = None, data, plan.weighted
-        counts = counts_by_cell(data, plan)
-    counts = with_squared_clicks(counts, read, plan) if weighted else counts
-    weights = weights_for(counts, chosen.table, request.options, theta)
+        counts = laid_out.counts_by_cell(data, plan)
+    counts = laid_out.with_squared_clicks(counts, read, plan) if weighted else counts
+    weights = laid_out.weights_for(counts, chosen.table, request.options, theta)
     if plan.cell:
         numbered = chosen.table.with_row_index(CELL_NUMBER, 1)
-        number = propensities_of_cells(weights.cells, numbered, CELL_NUMBER).fill_null(0).cast(pl.Int32)
+        number = laid_out.propensities_of_cells(weights.cells, numbered, CELL_NUMBER).fill_null(0).cast(pl.Int32)
         weights = replace(weights, number=number)
-    check_unidentified(weights.summary, stop=request.stop)
+    laid_out.check_unidentified(weights.summary, stop=request.stop)
 
     def documents(layout: LayoutOfCounts) -> tuple[list[PairsOfPart], Floats, RowsOfPairs, int]:
         if counted is None:
             raise TypeError("documents are counted")
         weighed_by = replace(theta, propensities=chosen.table)
-        terms, rows_of = by_signature(counted, layout, weights, request.options, weighed_by)
-        return [*counted.parts], terms, rows_of, count_documents(counted, engine) if layout.one_row_each else 0
+        terms, rows_of = laid_out.by_signature(counted, layout, weights, request.options, weighed_by)
+        return [*counted.parts], terms, rows_of, laid_out.count_documents(counted, engine) if layout.one_row_each else 0
 
     weigh = partial(weighted_pages, plan=plan, weights=weights, features=request.features)
     pages, section = None if read is None else read.buckets, weights_from(request.source, chosen)
@@ -125,7 +110,7 @@ def reasons_of_contexts(
     if contexts.height <= 1:
         return []
     weighted = plan.weighted or (isinstance(data, CountedLog) and data.decay is not None)
-    scales = scales_of_contexts(data, plan, counts, table, engine) if across and not weighted else None
+    scales = laid_out.scales_of_contexts(data, plan, counts, table, engine) if across and not weighted else None
     return context_reasons(contexts, scales, across=across)
 
 
@@ -178,13 +163,15 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
     if isinstance(data, CountedLog) and isinstance(layout, LayoutOfCounts):
         in_memory = data.in_memory
     passes_on = engine.in_this_process and not (features.tables or features.columns)
-    buffer = RowBuffer(None if in_memory else engine.scratch, request.validation, request.validation_by, passes_on)
+    buffer = laid_out.RowBuffer(
+        None if in_memory else engine.scratch, request.validation, request.validation_by, passes_on
+    )
     if isinstance(layout, LayoutOfCounts):
         pairs, terms, rows_of, n_documents = weighed.documents(layout)
-        laid_out = lay_out_pairs(pairs, terms, rows_of, engine, buffer, result.progress)
+        rows_of_parts = laid_out.lay_out_pairs(pairs, terms, rows_of, engine, buffer, result.progress)
     elif weighed.pages is not None:
-        rows_of = partial(weigh_and_lay_out, layout=layout, grouping=request.grouping, weigh=weighed.weigh)
-        laid_out = lay_out_pages(weighed.pages, rows_of, request.grouping, buffer, result.progress)
+        rows_of = partial(laid_out.weigh_and_lay_out, layout=layout, grouping=request.grouping, weigh=weighed.weigh)
+        rows_of_parts = laid_out.lay_out_pages(weighed.pages, rows_of, request.grouping, buffer, result.progress)
     else:
         raise StatisticsError(f"--layout {layout.name}: it needs the logs, not only statistics. Give the logs.")
     summary = weighed.weights.summary
@@ -196,15 +183,15 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
     result.reasons += weight_reasons(summary)
     if not result.headline:  # of a weighing alone: a fit has its own
         result.headline = f"{plural(clicks, 'clicks')} are weighted for position"
-    about = TrainingSet(layout, layout.ids(request.grouping), (), request.search_index)
+    about = laid_out.TrainingSet(layout, layout.ids(request.grouping), (), request.search_index)
     write = partial(
         write_training_sets, splits=buffer.splits, form=request.form, memory=engine.memory, folder=result.folder
     )
     if passes_on:
-        with closing(laid_out):  # where writing fails, nothing more is laid out
-            sizes = write(laid_out, about=about)
+        with closing(rows_of_parts):  # where writing fails, nothing more is laid out
+            sizes = write(rows_of_parts, about=about)
     else:
-        rows = bring_features(together(laid_out, buffer), features, layout, read, engine, result.progress)
+        rows = bring_features(laid_out.together(rows_of_parts, buffer), features, layout, read, engine, result.progress)
         without_features, about = rows.left_out, replace(about, features=rows.features)
         with result.progress.stage("writing", sum(map(len, rows.parts.values()))) as stage:
             sizes = write([rows.parts], about=about, each=engine.each, on_part=stage.advance, left_out=without_features)

@@ -131,9 +131,9 @@ ONCE = {
     "the method is checked": "posbias.io.jobs.fit.check_method",
     "the log is opened": "posbias.io.log.click_log.open_log",
     "the manifest's section is made": "posbias.io.fits.saved_fit.period_section",
-    "weights are made": "posbias.io.jobs.training.weights_for",
+    "weights are made": "posbias.io.training.laid_out.weights_for",
 }
-NEVER = {"the log is counted again for its weights": "posbias.io.jobs.training.counts_by_cell"}
+NEVER = {"the log is counted again for its weights": "posbias.io.training.laid_out.counts_by_cell"}
 
 
 @pytest.mark.parametrize("layout", ["pointwise", "session"])
