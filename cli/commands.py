@@ -276,35 +276,32 @@ def weight(
     from posbias.cli.work.requests import job_like_the_fit, of_pages, requested_files, resolve
     from posbias.core.models.em import EMOptions
     from posbias.io.fits.saved_fit import is_own, read_theta
-    from posbias.io.jobs.click_models import PageFit, has_click_model, read_click_model, weigh_by_row
+    from posbias.io.jobs.click_models import ClickModelFit, PageFit, read_fitted, weigh_by_row
     from posbias.io.jobs.fit import count, name_propensities, read_pages
     from posbias.io.jobs.training import weigh_by_cell, write_training_files
     from posbias.io.stores.store import find_statistics
 
     files = requested_files(training)
-    if not is_own(propensities) and has_click_model(location(propensities)):
-        pages = read_click_model(location(propensities))
-        model, counting = (
-            PageFit(pages.model, EMOptions()),
-            groups.CountingOptions(max_position=pages.plan.max_position),
-        )
+    fitted = read_theta(propensities) if is_own(propensities) else read_fitted(location(propensities))
+    if isinstance(fitted, ClickModelFit):
+        model = PageFit(fitted.model, EMOptions())
         model.check_weights(files.layout, files.weights.options)
         if statistics := find_statistics(inputs):
             raise StatisticsError(
                 f"{statistics[0].path} holds statistics, and {model.sessions_for} weighs the impressions of pages. "
                 "Give the logs."
             )
+        counting = groups.CountingOptions(max_position=fitted.plan.max_position)
         job = resolve(inputs, of_pages(log), counting, (), sessions_for=model.sessions_for, features=files.features)
-        cells, weigh, also_read = None, partial(weigh_by_row, pages), [str(location(propensities))]
+        weigh, also_read = partial(weigh_by_row, fitted), [str(location(propensities))]
     else:
-        cells = read_theta(propensities)
-        weigh, also_read = partial(weigh_by_cell, cells.theta), cells.files
-        job, log = job_like_the_fit(inputs, log, cells, sessions_for=files.sessions_for, features=files.features)
+        weigh, also_read = partial(weigh_by_cell, fitted.theta), fitted.files
+        job, log = job_like_the_fit(inputs, log, fitted, sessions_for=files.sessions_for, features=files.features)
 
     def work(engine: "Engine", result: "Result") -> None:
         result.content["propensities"] = propensities
-        if cells is not None:
-            name_propensities(cells, result)
+        if not isinstance(fitted, ClickModelFit):
+            name_propensities(fitted, result)
         read = count if job.sessions_for is None else read_pages
         write_training_files(read(job, engine, result), weigh, files, engine, result)
 

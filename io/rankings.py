@@ -297,20 +297,13 @@ _MOST_ROWS_AT_ONCE = 1 << 21  # of pages: they and their copies take about 500 M
 _OTHER_SEED = 1  # so that pieces of a bucket are no buckets
 
 
-@dataclass(frozen=True)
-class Theta:
-    """Theta to weigh clicks by."""
-
-    propensities: pl.DataFrame
-    fitted: ThetaEstimate  # with its errors
-    min_propensity: float  # at which weights are clipped
-
-
 def evaluate_rankings(
     read: ReadLog,
     plan: StatisticsPlan,
     rankings: Rankings,
-    theta: Theta,
+    propensities: pl.DataFrame,
+    theta: ThetaEstimate,
+    least: float,
     options: clicked.EvaluationOptions,
     engine: Engine,
     progress: Progress,
@@ -321,7 +314,9 @@ def evaluate_rankings(
         read: the log, with its sessions.
         plan: how the fit counted.
         rankings: them.
-        theta: to weigh clicks by.
+        propensities: to weigh clicks by.
+        theta: as it was fitted, with its errors.
+        least: the propensity at which weights are clipped.
         options: how they are judged.
         engine: where the rows are.
         progress: where stages are reported.
@@ -336,8 +331,8 @@ def evaluate_rankings(
     looked = list(read.buckets.map(partial(_look, plan=plan, folder=None if in_memory else folder)))
     counts = add_up_weights(pl.concat(cells for _, cells, _, _ in looked), plan.cell_columns)
     cells = counts.sort(plan.cell_order).select(plan.cell_columns)
-    propensity = propensities_of_cells(cells, theta.propensities, PROPENSITY).fill_null(np.nan).to_numpy()
-    weights = clicked.CellWeights(cells, propensity, theta.min_propensity)
+    propensity = propensities_of_cells(cells, propensities, PROPENSITY).fill_null(np.nan).to_numpy()
+    weights = clicked.CellWeights(cells, propensity, least)
     with progress.stage("reading rankings"):
         keys = [queries.scan() for *_, queries in looked]
         routed = route_rows(rankings.rows, (QUERY,), rankings.sources, keys, folder / "lists", engine.memory)
@@ -364,7 +359,7 @@ def evaluate_rankings(
             raise SchemaError(
                 f"{file}: {name} has a score for no document that the log shows. Write its ids as in the log."
             )
-    return Evaluation(totals, options, covariance_of_theta(cells, theta.propensities, theta.fitted)), weights, by_rank
+    return Evaluation(totals, options, covariance_of_theta(cells, propensities, theta)), weights, by_rank
 
 
 def check_positions(cells: pl.DataFrame, plan: StatisticsPlan, pages: float, most: float) -> None:

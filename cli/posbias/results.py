@@ -38,14 +38,13 @@ from posbias.core.errors import MissingExtraError, RoleError, SchemaError, Usage
 from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, PROPENSITY, plotted_curves
 from posbias.core.schema import IMPRESSIONS, POSITION, Roles
 from posbias.core.training.weights import WeightOptions
-from posbias.io.fits.saved_fit import PreviousFit, fit_in
-from posbias.io.jobs.click_models import CLICK_MODEL, ClickModelFit, click_model_in
-from posbias.io.jobs.click_models import FILES as FILES_OF_A_CLICK_MODEL
+from posbias.io.fits.saved_fit import PreviousFit
+from posbias.io.jobs.click_models import ClickModelFit, read_fitted
 from posbias.io.places.locations import Location, location
 from posbias.io.places.ownership import owned_directory, system_temporary
 from posbias.io.results.conclusions import Conclusion, Printed, PrintedTable, Reason, ResultManifest
 from posbias.io.results.manifest import open_stored
-from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_table
+from posbias.io.results.tables import ATTRACTIVENESS, PROPENSITIES, read_table
 
 if TYPE_CHECKING:
     import altair as alt
@@ -419,8 +418,7 @@ class Result(_Concluded):
 
     @cached_property
     def _fitted(self) -> PreviousFit | ClickModelFit:
-        with open_stored(self.place, {*FILES_OF_A_FIT, *FILES_OF_A_CLICK_MODEL}) as stored:
-            return click_model_in(stored) if CLICK_MODEL in stored.content else fit_in(stored, str(self.place))
+        return read_fitted(self.place)
 
     @property
     def _name(self) -> str:

@@ -371,18 +371,8 @@ SetsOfRows = tuple[BinnedRows, list[BinnedRows]]
 """Rows to learn from, and those that are set apart, if there are any."""
 
 
-@dataclass(frozen=True)
-class Grown:
-    """Trees that have grown."""
-
-    trees: BoostedTrees
-    best: int  # how many of them are kept
-    curve: pl.DataFrame
-
-    def learned(self, objective: str) -> Learned:
-        """The model of the trees that are kept."""
-        model = Forest(self.trees.model_text(self.best, objective))
-        return Learned(model, self.curve, importance_of([self.trees], self.best), report={"trees": self.best})
+Grown = tuple[BoostedTrees, Rounds]
+"""Trees, and the learning curve with the number of those that are kept."""
 
 
 def features_of(data: LearningData, of_numbers: str | None = None) -> Features:
@@ -449,12 +439,19 @@ def grow(
         value = held_out.per_impression(trees.scores_apart()[0]) if apart else None
         rounds.add(trees.n_trees, loss.per_impression(trees.scores()), value)
         on_round()
-    return Grown(trees, rounds.best, rounds.curve)
+    return trees, rounds
 
 
 def learn_trees(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
     """Grow trees on the losses that the learner fits, of the documents to learn from and of those set apart."""
-    return grow(binned(data, options), learner.fits(learner, data), options, on_round).learned(learner.objective)
+    return learned_by(grow(binned(data, options), learner.fits(learner, data), options, on_round), learner.objective)
+
+
+def learned_by(grown: Grown, objective: str) -> Learned:
+    """The model of the trees that are kept."""
+    trees, rounds = grown
+    model = Forest(trees.model_text(rounds.best, objective))
+    return Learned(model, rounds.curve, importance_of([trees], rounds.best), report={"trees": rounds.best})
 
 
 def importance_of(forests: Sequence[BoostedTrees], trees: int | None = None) -> pl.DataFrame:

@@ -160,7 +160,7 @@ def learn_dual(learner: Learner, data: LearningData, options: LearningOptions, o
         scores = trees.scores()
 
     grown = learning.grow(learning.binned(data, options), (loss, held_out), options, on_round, after_tree=step)
-    return replace(grown.learned(learner.objective), propensities=np.exp(after[grown.best - 1]))
+    return replace(learning.learned_by(grown, learner.objective), propensities=np.exp(after[grown[1].best - 1]))
 
 
 @dataclass

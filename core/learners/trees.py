@@ -76,7 +76,7 @@ from posbias.core.choices import LearningOptions
 from posbias.core.errors import SchemaError
 from posbias.core.learners import learning
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, RowsBy, TreeOptions, bin_rows
-from posbias.core.learners.learning import ClickLikelihood, Grown, Learned, Learner, LearningData, Loss, OnRound
+from posbias.core.learners.learning import ClickLikelihood, Learned, Learner, LearningData, Loss, OnRound
 from posbias.core.learners.models import Forest
 from posbias.core.training.layout import grades_of, top_of
 from posbias.core.training.weights import WeightOptions
@@ -100,15 +100,15 @@ def learn_with_position(learner: Learner, data: LearningData, options: LearningO
     trees = replace(trees, leaf_rows=max(round(trees.leaf_rows * each), 1))
     rows = bin_beside(features, counts.unit_of_entry, data.place[counts.cell], "position", trees)
     sets = learning.split_rows(rows, data.held_out[counts.unit_of_entry])
-    grown = learning.grow(sets, losses_by_entry(data), options, on_round)
-    seeing = ModelText.parse(grown.trees.model_text(grown.best, learner.objective))
-    importance = learning.importance_of([grown.trees], grown.best)
+    grown, rounds = learning.grow(sets, losses_by_entry(data), options, on_round)
+    seeing = ModelText.parse(grown.model_text(rounds.best, learner.objective))
+    importance = learning.importance_of([grown], rounds.best)
     share = importance["gain"][-1] / (importance["gain"].sum() or 1.0)
     return Learned(
         Forest(seeing.without_last_feature(TOP).complete()),
-        grown.curve,
+        rounds.curve,
         importance.head(-1),  # the position is no feature that a reader asks about
-        report={"trees": grown.best, "share_of_gain_of_position": float(share)},
+        report={"trees": rounds.best, "share_of_gain_of_position": float(share)},
     )
 
 
@@ -149,9 +149,10 @@ def learn_with_theta(learner: Learner, data: LearningData, options: LearningOpti
         loss.theta = held_out.theta = np.nan_to_num(theta, nan=1.0)
 
     grown = learning.grow(learning.binned(data, options), (loss, held_out), options, on_round, after_tree=step)
-    theta = after[grown.best - 1]
+    theta = after[grown[1].best - 1]
     known = theta[np.isfinite(theta)]
-    return replace(grown.learned(learner.objective), propensities=theta / known[0] if len(known) else theta)
+    relative = theta / known[0] if len(known) else theta
+    return replace(learning.learned_by(grown, learner.objective), propensities=relative)
 
 
 def expected_examination(counts: CountTable, theta: Floats, gamma: Floats) -> Floats:
@@ -202,7 +203,7 @@ def learn_from_grades(learner: Learner, data: LearningData, options: LearningOpt
             dataset.set_group(np.unique(loss.query, return_counts=True)[1])  # rows that are ranked together
     learnt, *apart = sets
     grown = learning.grow((learnt, apart), losses, options, on_round, objective=PARAMETERS)
-    return grown.learned(learner.objective)
+    return learning.learned_by(grown, learner.objective)
 
 
 def graded(data: LearningData) -> tuple["Graded", "Graded"]:
@@ -263,19 +264,16 @@ def distil(
     data: LearningData,
     options: LearningOptions,
     on_round: OnRound,
-    teacher: tuple[Grown, Floats] | None = None,
+    teacher: tuple[float, Floats] | None = None,
 ) -> Learned:
     """Learn from features and the ranker (`taught`, unless that is given), then its labels from features alone."""
-    grown, logits = teacher or taught(data, options, on_round)
+    share, logits = teacher or taught(data, options, on_round)
     learnt, apart = learning.likelihoods(learner, data)
     own, gamma = data.counts.take(data.learnt).only_cells(data.known), learning.sigmoid(logits)
     learnt.label, spread = soft_labels(own, data.theta, gamma[data.learnt])
     apart.label = gamma[data.apart]
-    learned = learning.grow(learning.binned(data, options), (learnt, apart), options, on_round).learned(
-        learner.objective
-    )
-    gain, _ = grown.trees.gain_and_splits(grown.best)
-    share = float(gain[-1] / (gain.sum() or 1.0))
+    grown = learning.grow(learning.binned(data, options), (learnt, apart), options, on_round)
+    learned = learning.learned_by(grown, learner.objective)
     return replace(learned, report=learned.report | {"share_of_gain_of_ranker": share, "spread_within_alike": spread})
 
 
@@ -289,8 +287,8 @@ def ranker_knowledge(data: LearningData) -> Floats:
     return np.divide(of_positions, shown, out=np.full(len(shown), np.nan), where=shown > 0)
 
 
-def taught(data: LearningData, options: LearningOptions, on_round: OnRound) -> tuple[Grown, Floats]:
-    """Stage 1: its trees, and the logit of gamma1 of each document, also of those held out, shape (D,)."""
+def taught(data: LearningData, options: LearningOptions, on_round: OnRound) -> tuple[float, Floats]:
+    """Stage 1: z's share of the gain, and the logit of gamma1 of each document, also of those held out, shape (D,)."""
     features, z = learning.features_of(data), ranker_knowledge(data)
     whole = bin_beside(features, np.arange(data.n_documents), z, "ranker", learning.tree_options(options))
     counts = data.weighted.only_cells(data.known)
@@ -298,12 +296,12 @@ def taught(data: LearningData, options: LearningOptions, on_round: OnRound) -> t
     learnt, apart = (ClickLikelihood(counts.take(some), data.theta) for some in (data.learnt, data.apart))
     learnt.offset, apart.offset = start[data.learnt], start[data.apart]
     sets = learning.split_rows(whole, data.held_out)
-    grown = learning.grow(sets, (learnt, apart), options, on_round)
-    scores = start.copy()
-    scores[data.learnt] += grown.trees.scores()
+    trees, rounds = learning.grow(sets, (learnt, apart), options, on_round)
+    scores, (gain, _) = start.copy(), trees.gain_and_splits(rounds.best)
+    scores[data.learnt] += trees.scores()
     if sets[1]:
-        scores[data.apart] += grown.trees.scores_apart()[0]
-    return grown, scores
+        scores[data.apart] += trees.scores_apart()[0]
+    return float(gain[-1] / (gain.sum() or 1.0)), scores
 
 
 def rate_of_alike(counts: CountTable, theta: Floats, z: Floats, learnt: np.ndarray) -> Floats:

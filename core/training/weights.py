@@ -224,13 +224,15 @@ def click_weights(
         _SQUARES_BEFORE: np.where(squared == 0, 0.0, squared * unclipped**2),
         _SQUARES: np.where(squared == 0, 0.0, squared * weight**2),
     }
-    effect = row_weights(cells.select(POSITION).with_columns(pl.Series(*column) for column in sums.items()), options)
+    by_cell = cells.select(POSITION).with_columns(pl.Series(*column) for column in sums.items())
+    summary, by_position = row_weights(by_cell, options)
+    factor = summary.self_normalization_factor
     other = np.empty((0, len(propensity))) if replicates is None else replicates
     of_replicates = 1.0 / np.maximum(other, options.min_propensity)
     if options.self_normalize:
         sums_of = np.nansum(counted * of_replicates, axis=1, keepdims=True)
         of_replicates *= np.divide(counted.sum(), sums_of, out=np.ones_like(sums_of), where=sums_of > 0)
-    return ClickWeights(cells, propensity, weight * effect.factor, effect.summary, effect.by_position, of_replicates)
+    return ClickWeights(cells, propensity, weight * factor, summary, by_position, of_replicates)
 
 
 def as_count(number: float) -> float | int:
@@ -311,19 +313,6 @@ _CLIPPED, _LOST_CLICKS, _LOST, _NUMBER, _ALIKE = "clipped", "lost_clicks", "lost
 _ALIKE_IN_LOG = 1 / 64  # weights that are taken as equal to know their tail
 
 
-@dataclass(frozen=True)
-class RowWeights:
-    """Effect of weighting on a log of which each impression has a propensity of its own."""
-
-    summary: WeightSummary  # counts and effective sample sizes, for the manifest
-    by_position: pl.DataFrame  # `position`, `clicks`, `weight_share` (of the weight of all clicks), by position
-
-    @property
-    def factor(self) -> float:
-        """The factor of all weights."""
-        return self.summary.self_normalization_factor
-
-
 def sums_by_position(impressions: pl.DataFrame, options: WeightOptions) -> pl.DataFrame:
     """The contribution of a part to the summary, by position and size of the weight.
 
@@ -349,12 +338,15 @@ def sums_by_position(impressions: pl.DataFrame, options: WeightOptions) -> pl.Da
     return sums.drop(_ALIKE)
 
 
-def row_weights(sums: pl.DataFrame, options: WeightOptions) -> RowWeights:
+def row_weights(sums: pl.DataFrame, options: WeightOptions) -> tuple[WeightSummary, pl.DataFrame]:
     """The effect of weighting, from the sums of all parts or of all cells.
 
     Args:
         sums: columns as from `sums_by_position`, any number of rows of a position.
         options: clipping and normalisation.
+
+    Returns:
+        The summary, and `position`, `clicks`, `weight_share` (of the weight of all clicks), by position.
     """
     alike, number = sums[_BEFORE].to_numpy(), sums[_NUMBER].to_numpy().astype(np.float64)
     weight = np.divide(alike, number, out=np.zeros(len(number)), where=number > 0)
@@ -381,7 +373,7 @@ def row_weights(sums: pl.DataFrame, options: WeightOptions) -> RowWeights:
     whole = bool((by_position[CLICKS] == by_position[CLICKS].floor()).all())
     share = pl.col(_AFTER) / after if after > 0 else pl.lit(None, pl.Float64)
     clicks = pl.col(CLICKS).cast(pl.Int64 if whole else pl.Float64)
-    return RowWeights(summary, by_position.select(POSITION, clicks, share.alias("weight_share")))
+    return summary, by_position.select(POSITION, clicks, share.alias("weight_share"))
 
 
 def weighed_rows(impressions: pl.DataFrame, options: WeightOptions, factor: float) -> pl.DataFrame:

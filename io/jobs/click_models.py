@@ -53,6 +53,7 @@ from posbias.core.training.weights import (
 )
 from posbias.io.counting.count import CountedLog, PairsOfPart, compress
 from posbias.io.engines.engine import Engine, Parts
+from posbias.io.fits.saved_fit import StoredFit, fit_in
 from posbias.io.jobs.fit import Job, count, read_pages
 from posbias.io.jobs.page_batches import (
     Units,
@@ -72,7 +73,13 @@ from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import reason
 from posbias.io.results.manifest import StoredResult, open_stored
-from posbias.io.results.tables import ATTRACTIVENESS, read_table, write_attractiveness_csv, write_small_table
+from posbias.io.results.tables import (
+    ATTRACTIVENESS,
+    FILES_OF_A_FIT,
+    read_table,
+    write_attractiveness_csv,
+    write_small_table,
+)
 from posbias.io.stores.metadata import Counted
 from posbias.io.training.feature_parts import FeaturesRequest, route_rows
 from posbias.io.training.laid_out import check_unidentified
@@ -314,27 +321,20 @@ class ClickModelFit:
     documents: Path | None
 
 
-def has_click_model(place: Location) -> bool:
-    """Whether a result of `fit` or `run` is a click model that has no propensities by cell.
-
-    Raises:
-        PosbiasError: it is none of their results.
-    """
-    with open_stored(place) as stored:
-        return CLICK_MODEL in stored.content
-
-
-def read_click_model(place: Location) -> ClickModelFit:
-    """The click model in a directory that `fit` or `run` wrote.
+def read_fitted(place: Location) -> StoredFit | ClickModelFit:
+    """The propensities by cell, or the click model, in a directory that `fit` or `run` wrote.
 
     Raises:
         LogFormatError: it is damaged, or was replaced while it was read.
+        UsageError: it holds neither.
     """
-    with open_stored(place, FILES) as stored:
-        return click_model_in(stored)
+    with open_stored(place, {*FILES_OF_A_FIT, *FILES}) as stored:
+        if CLICK_MODEL in stored.content:
+            return _click_model_in(stored)
+        return replace(fit_in(stored, f"--propensities {stored.folder}"), name=str(place))
 
 
-def click_model_in(stored: StoredResult) -> ClickModelFit:
+def _click_model_in(stored: StoredResult) -> ClickModelFit:
     """The click model that a result holds.
 
     Raises:
@@ -507,17 +507,19 @@ def weigh_by_row(fit: ClickModelFit, data: Data, request: WeightRequest, engine:
         for part in impressions.map(work):
             weighed.append(part)
             stage.advance()
-    weights, parts = row_weights(pl.concat(sums for _, sums in weighed), options), [frame for frame, _ in weighed]
-    check_unidentified(weights.summary, stop=request.stop)
+    summary, by_position = row_weights(pl.concat(sums for _, sums in weighed), options)
+    parts, factor = [frame for frame, _ in weighed], summary.self_normalization_factor
+    check_unidentified(summary, stop=request.stop)
 
     def documents_of(layout: LayoutOfCounts) -> tuple[list[PairsOfPart], Floats, RowsOfPairs, int]:
         whole = not data.log.roles.weight
-        pairs, documents = weigh_documents(parts, options, weights.factor, engine, progress, whole=whole)
+        pairs, documents = weigh_documents(parts, options, factor, engine, progress, whole=whole)
         return pairs, *layout.by_document(documents), len(documents.impressions)
 
-    weigh = partial(weighed_rows, options=options, factor=weights.factor)
+    weigh = partial(weighed_rows, options=options, factor=factor)
     section = {"examination": "row", "model": fit.model.name}
-    return Weighed(weights, engine.parts_of([part.scan() for part in parts]), weigh, documents_of, section)
+    pages = engine.parts_of([part.scan() for part in parts])
+    return Weighed(summary, by_position, pages, weigh, documents_of, section)
 
 
 def _documents(

@@ -31,7 +31,7 @@ from posbias.io.jobs.tables import (
 from posbias.io.jobs.training import reasons_of_curve, weights_from
 from posbias.io.options import EvaluationOptions
 from posbias.io.ranking_names import LOGGED, OWN_ORDER
-from posbias.io.rankings import Rankings, Theta, evaluate_rankings, judged_lists, open_rankings, read_judgments
+from posbias.io.rankings import Rankings, evaluate_rankings, judged_lists, open_rankings, read_judgments
 from posbias.io.results.conclusions import NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
 
@@ -207,8 +207,8 @@ def evaluate(job: Job, fitted: PreviousFit, given: EvaluationOptions, engine: En
     names = (LOGGED, *rankings.names)
     options = ClickOptions(len(names), given.cutoff, given.candidates, bends(fitted.hidden_slope))
     baseline = _baseline(given, rankings)
-    weigh_by = Theta(chosen.table, theta, given.min_propensity)
-    by = (read, plan, rankings, weigh_by, options, engine, result.progress)
+    weigh_by = chosen.table, theta, given.min_propensity
+    by = (read, plan, rankings, *weigh_by, options, engine, result.progress)
     evaluation, weights, are_ranks = evaluate_rankings(*by)
     judged = None
     if given.judgments is not None:

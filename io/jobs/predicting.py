@@ -1,6 +1,6 @@
 """`predict`: how many more clicks other rankings would get than the log's, its table, and what it says."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
@@ -8,6 +8,7 @@ from itertools import chain
 from math import isfinite, nan
 
 import polars as pl
+import polars.selectors as cs
 
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, UsageError, plural
@@ -112,9 +113,9 @@ def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Eng
     of_browsing = browsing if isinstance(browsing, CellTheta) else None
     others = of_browsing, variance, bends(fitted.hidden_slope)
     predicted = predict_rankings(counts, rankings, by, covariance, *others, engine, result.progress)
-    rows, scopes = _table(predicted), counts.scopes(by)
+    rows, scopes = _table(_rows(predicted)), counts.scopes(by)
     write_small_table(rows, result.folder, PREDICTIONS, csv=given.csv)
-    write_small_table(_table_by_part(predicted, scopes), result.folder, BY_PART, csv=given.csv)
+    write_small_table(_table(_rows_by_part(predicted, scopes)), result.folder, BY_PART, csv=given.csv)
     result.content["weights_from"] = weights_from("smooth", chosen)
     result.reasons += reasons_of_curve(chosen)
     impressions, clicks = (float(counts.cells[name].sum()) for name in (IMPRESSIONS, CLICKS))
@@ -271,66 +272,46 @@ def _check_days(days: Sequence[date], given: PredictionOptions) -> None:
         )
 
 
-def _table(predicted: Sequence[PredictedRanking]) -> pl.DataFrame:
+def _rows(predicted: Sequence[PredictedRanking]) -> Iterator[dict[str, str | float]]:
     """A row a ranking."""
-    rows = list[dict[str, str | float]]()
     for ranking in predicted:
         one, browsing = ranking.whole, nan if ranking.by_browsing is None else ranking.by_browsing
-        rows.append(
-            {
-                "ranking": ranking.name,
-                **_difference(one),
-                "new_queries_ci_low": one.new_interval[0],
-                "new_queries_ci_high": one.new_interval[1],
-                "relative_difference": one.relative,
-                "unsupported_share": one.unsupported,
-                "bound_low": one.bounds[0],
-                "bound_high": one.bounds[1],
-                "pages_per_arm": one.pages_per_arm(one.difference),
-                "ubm_difference": browsing,
-                "ubm_relative_difference": browsing / one.observed if one.observed else nan,
-            }
-        )
-    return _frame(rows)
+        yield {
+            "ranking": ranking.name,
+            **_difference(one),
+            "new_queries_ci_low": one.new_interval[0],
+            "new_queries_ci_high": one.new_interval[1],
+            "relative_difference": one.relative,
+            "unsupported_share": one.unsupported,
+            "bound_low": one.bounds[0],
+            "bound_high": one.bounds[1],
+            "pages_per_arm": one.pages_per_arm(one.difference),
+            "ubm_difference": browsing,
+            "ubm_relative_difference": browsing / one.observed if one.observed else nan,
+        }
 
 
 def _difference(one: Prediction) -> dict[str, float]:
     """The columns that both tables begin with."""
-    return {
-        "clicks_per_page": one.observed + one.difference,
-        "difference": one.difference,
-        "std_error": one.std_error,
-        "ci_low": one.interval[0],
-        "ci_high": one.interval[1],
-    }
+    ends = dict(zip(("ci_low", "ci_high"), one.interval, strict=True))
+    clicks = one.observed + one.difference
+    return {"clicks_per_page": clicks, "difference": one.difference, "std_error": one.std_error, **ends}
 
 
-def _frame(rows: Sequence[Mapping[str, str | float]]) -> pl.DataFrame:
-    """A table of names and numbers; null where there is no number."""
-    cells = [
-        {key: value if isinstance(value, str) or isfinite(value) else None for key, value in row.items()}
-        for row in rows
-    ]
-    types = {key: pl.String if isinstance(value, str) else pl.Float64 for key, value in rows[0].items()}
-    return pl.DataFrame(cells, schema=types)
-
-
-def _table_by_part(predicted: Sequence[PredictedRanking], scopes: Sequence[Scope]) -> pl.DataFrame:
+def _rows_by_part(predicted: Sequence[PredictedRanking], scopes: Sequence[Scope]) -> Iterator[dict[str, str | float]]:
     """A row for each ranking and part of the clicks."""
-    rows = [
-        {
-            "ranking": ranking.name,
-            "part": scope.name,
-            "pages": one.pages,
-            **_difference(one),
-            "relative_difference": one.relative,
-            "unsupported_share": one.unsupported,
-        }
-        for ranking in predicted
-        for scope, one in zip(scopes[1:], ranking.of_scopes[1:], strict=True)
-        if one.pages
-    ]
-    return _frame(rows)
+    for ranking in predicted:
+        for scope, one in zip(scopes[1:], ranking.of_scopes[1:], strict=True):
+            if one.pages:
+                about = {"ranking": ranking.name, "part": scope.name, "pages": one.pages}
+                shares = {"relative_difference": one.relative, "unsupported_share": one.unsupported}
+                yield about | _difference(one) | shares
+
+
+def _table(rows: Iterable[Mapping[str, str | float]]) -> pl.DataFrame:
+    """A table of names and numbers; null where there is no number."""
+    numbers = cs.float()
+    return pl.DataFrame([*rows]).with_columns(pl.when(numbers.is_finite()).then(numbers))
 
 
 def _percent(value: float, of: float) -> str:

@@ -14,7 +14,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import StatisticsError, plural
 from posbias.core.fit.propensities import ChosenPropensities, ThetaEstimate, choose_propensities
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs, weighted_pages
-from posbias.core.training.weights import CELL_NUMBER, ClickWeights, RowWeights, WeightOptions
+from posbias.core.training.weights import CELL_NUMBER, WeightOptions, WeightSummary
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, Parts, ReadLog
 from posbias.io.fits.verdicts import context_reasons, tail_in_words, weight_reasons
@@ -45,7 +45,8 @@ class WeightRequest:
 class Weighed:
     """A log whose clicks have weights, for layouts of pages and for layouts that add up by document."""
 
-    weights: ClickWeights | RowWeights
+    summary: WeightSummary
+    by_position: pl.DataFrame  # see `row_weights`
     pages: Parts | None  # None of statistics
     weigh: Callable[[pl.DataFrame], pl.DataFrame]  # whole pages; see `weighted_pages`
     documents: Callable[[LayoutOfCounts], tuple[list[PairsOfPart], Floats, RowsOfPairs, int]]
@@ -90,7 +91,7 @@ def weigh_by_cell(
     pages, section = None if read is None else read.buckets, weights_from(request.source, chosen)
     reasons = reasons_of_curve(chosen)
     reasons += reasons_of_contexts(data, plan, counts, chosen.table, engine, across=request.across_pages)
-    return Weighed(weights, pages, weigh, documents, section, reasons)
+    return Weighed(weights.summary, weights.by_position, pages, weigh, documents, section, reasons)
 
 
 def reasons_of_contexts(
@@ -174,8 +175,8 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
         rows_of_parts = laid_out.lay_out_pages(weighed.pages, rows_of, request.grouping, buffer, result.progress)
     else:
         raise StatisticsError(f"--layout {layout.name}: it needs the logs, not only statistics. Give the logs.")
-    summary = weighed.weights.summary
-    result.content |= {"weights": summary, "weights_by_position": weighed.weights.by_position.to_dicts()}
+    summary = weighed.summary
+    result.content |= {"weights": summary, "weights_by_position": weighed.by_position.to_dicts()}
     size, clicks, clipped = summary.effective_sample_size, summary.clicks_weighted, summary.clicks_clipped
     worth = f", effective sample size {size:,.0f}" if size is not None else ""
     also = (f"; {clipped:,.0f} clipped" if clipped else "") + tail_in_words(summary.pareto_k, summary.pareto_k_at_most)
@@ -205,5 +206,5 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
     if isinstance(layout, LayoutOfCounts) and layout.one_row_each:
         n_rows = sum(size["rows"] for size in sizes.values()) + without_features
         result.content["documents_left_out"] = left_out = n_documents - n_rows
-        if isinstance(weighed.weights, ClickWeights) and left_out:
+        if isinstance(data, CountedLog) and left_out:
             result.reasons.append(reason("documents-without-judgment", {"documents": left_out}))

@@ -24,7 +24,7 @@ from posbias import open_result
 from posbias.core.errors import LogFormatError, PosbiasError, StatisticsError
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.fits.saved_fit import read_fit
-from posbias.io.jobs.click_models import has_click_model, read_click_model
+from posbias.io.jobs.click_models import read_fitted
 from posbias.io.jobs.comparing import open_fit
 from posbias.io.jobs.exploring import open_explored, whole_queries
 from posbias.io.reports.report import open_reported, page_about
@@ -371,7 +371,7 @@ def read_opened(folder: Path) -> None:
 
 
 _FEW = 25  # of more, reports are drawn as well
-READERS = (has_click_model, read_click_model, read_fit, read_reported, read_explored, open_fit, read_opened, read_model)
+READERS = (read_fitted, read_fit, read_reported, read_explored, open_fit, read_opened, read_model)
 
 
 @st.composite

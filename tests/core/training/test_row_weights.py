@@ -23,36 +23,35 @@ CLIPPED = WeightOptions(min_propensity=0.25)
 
 
 def test_the_summary_counts_clicks_by_what_becomes_of_them() -> None:
-    weights = row_weights(sums_by_position(LOG, CLIPPED), CLIPPED)
-    summary = weights.summary
+    summary, by_position = row_weights(sums_by_position(LOG, CLIPPED), CLIPPED)
 
     assert (summary.clicks_weighted, summary.clicks_without_propensity, summary.clicks_clipped) == (3, 1, 1)
     assert summary.impressions_without_propensity == 1
     assert summary.weight_before_clipping == pytest.approx(1 + 2 + 5)
     assert summary.weight_after_clipping == pytest.approx(1 + 2 + 4)
     assert summary.effective_sample_size == pytest.approx(7**2 / (1 + 4 + 16))
-    assert weights.by_position.rows() == [(1, 1, pytest.approx(1 / 7)), (2, 2, pytest.approx(6 / 7)), (3, 0, 0.0)]
+    assert by_position.rows() == [(1, 1, pytest.approx(1 / 7)), (2, 2, pytest.approx(6 / 7)), (3, 0, 0.0)]
 
 
 def test_the_summary_of_parts_is_that_of_the_whole() -> None:
     parts = pl.concat([sums_by_position(LOG.head(2), CLIPPED), sums_by_position(LOG.tail(3), CLIPPED)])
     of_parts, whole = row_weights(parts, CLIPPED), row_weights(sums_by_position(LOG, CLIPPED), CLIPPED)
 
-    assert of_parts.summary == whole.summary
-    assert of_parts.by_position.equals(whole.by_position)
+    assert of_parts[0] == whole[0]
+    assert of_parts[1].equals(whole[1])
 
 
 def test_pareto_k_is_that_of_single_rows_to_the_size_of_the_classes() -> None:
     propensity = 1 / (1 + np.random.default_rng(2).pareto(2.5, 2000))
     log = pl.DataFrame({"position": [1, 2] * 1000, "click": [1] * 2000, "propensity": propensity})
     halves = [sums_by_position(half, WeightOptions()) for half in (log.head(700), log.tail(1300))]
-    found = row_weights(pl.concat(halves), WeightOptions()).summary
+    found = row_weights(pl.concat(halves), WeightOptions())[0]
     assert found.pareto_k == pytest.approx(tail_index(1 / propensity, np.ones(2000)), abs=0.02)
 
 
 def test_clicks_weigh_one_over_examination_and_other_impressions_one() -> None:
     options = WeightOptions(min_propensity=0.25, self_normalize=True)
-    factor = row_weights(sums_by_position(LOG, options), options).factor
+    factor = row_weights(sums_by_position(LOG, options), options)[0].self_normalization_factor
     rows = weighed_rows(LOG, options, factor)
 
     assert factor == pytest.approx(3 / 7)
@@ -77,5 +76,5 @@ def test_rows_that_stand_for_several_count_so_often() -> None:
     apart = pl.concat([LOG, LOG[[0, 2, 2, 4]]])
 
     assert sums_of_documents(several, CLIPPED, 1.0).equals(sums_of_documents(apart, CLIPPED, 1.0))
-    assert row_weights(sums_by_position(several, CLIPPED), CLIPPED).summary.clicks_weighted == 5
+    assert row_weights(sums_by_position(several, CLIPPED), CLIPPED)[0].clicks_weighted == 5
     assert weighed_rows(several, CLIPPED, 1.0)["weight"].to_list() == [2.0, 2.0, None, 1.0, 8.0]
