@@ -512,9 +512,21 @@ def weigh_by_row(fit: ClickModelFit, data: Data, request: WeightRequest, engine:
     check_unidentified(summary, stop=request.stop)
 
     def documents_of(layout: LayoutOfCounts) -> tuple[list[PairsOfPart], Floats, RowsOfPairs, int]:
-        whole = not data.log.roles.weight
-        pairs, documents = weigh_documents(parts, options, factor, engine, progress, whole=whole)
-        return pairs, *layout.by_document(documents), len(documents.impressions)
+        work = partial(_add_up, options=options, factor=factor, folder=folder)
+        added = list[tuple[KeptFrame, pl.DataFrame]]()
+        with progress.stage("adding up", len(parts)) as stage:
+            for part in engine.each(list(enumerate(parts)), work):
+                added.append(part)
+                stage.advance()
+        sums, ends = pl.concat(of_part for _, of_part in added), np.cumsum([0, *(of.height for _, of in added)])
+        columns = (IMPRESSIONS, CLICKS, BEYOND, ATTRACTED, EXPECTED, RELEVANCE)
+        values = [sums[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in columns]
+        documents = WeighedDocuments(*values, options=options, whole=not data.log.roles.weight)
+        pairs = [  # each document is a signature of its own, numbered over all parts
+            PairsOfPart(number, kept, np.arange(*ends[number : number + 2], dtype=np.int64))
+            for number, (kept, _) in enumerate(added)
+        ]
+        return pairs, *layout.by_document(documents), sums.height
 
     weigh = partial(weighed_rows, options=options, factor=factor)
     section = {"examination": "row", "model": fit.model.name}
@@ -576,45 +588,6 @@ def _weigh(
     }
     rows = rows.with_columns(pl.Series(name, values, nan_to_null=True) for name, values in columns.items())
     return keep(rows, folder, f"weighed-{number:05d}"), sums_by_position(rows, options)
-
-
-def weigh_documents(
-    weighed: Sequence[KeptFrame],
-    options: WeightOptions,
-    factor: float,
-    engine: Engine,
-    progress: Progress,
-    *,
-    whole: bool,
-) -> tuple[list[PairsOfPart], WeighedDocuments]:
-    """Add up the weighed impressions of each document: the documents, and what layouts make rows of.
-
-    Each document is a signature of its own, numbered over all parts.
-
-    Args:
-        weighed: impressions in page order, with `propensity` (null where there is none), BASELINE and RELEVANCE.
-        options: clipping and normalisation.
-        factor: of the weights.
-        engine: where the parts are.
-        progress: where stages are reported.
-        whole: whether impressions count one each.
-    """
-    folder = None if all(part.in_memory for part in weighed) else engine.scratch
-    work = partial(_add_up, options=options, factor=factor, folder=folder)
-    parts: list[tuple[KeptFrame, pl.DataFrame]] = []
-    with progress.stage("adding up", len(weighed)) as stage:
-        for part in engine.each(list(enumerate(weighed)), work):
-            parts.append(part)
-            stage.advance()
-    sums = pl.concat(of_part for _, of_part in parts)
-    ends = np.cumsum([0, *(of_part.height for _, of_part in parts)])
-    columns = (IMPRESSIONS, CLICKS, BEYOND, ATTRACTED, EXPECTED, RELEVANCE)
-    values = [sums[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in columns]
-    pairs = [
-        PairsOfPart(number, kept, np.arange(*ends[number : number + 2], dtype=np.int64))
-        for number, (kept, _) in enumerate(parts)
-    ]
-    return pairs, WeighedDocuments(*values, options=options, whole=whole)
 
 
 def _add_up(

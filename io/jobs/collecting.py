@@ -135,31 +135,6 @@ def count_log(job: Job, engine: Engine, result: Result) -> None:
     _end(result)
 
 
-def merge(
-    statistics: Sequence[Statistics],
-    store: Statistics | None,
-    limit: float | None,
-    engine: Engine,
-    result: Result,
-    factor: float | None = None,
-) -> None:
-    """Merge statistics; together they are the result.
-
-    Args:
-        statistics: what is merged.
-        store: the one of them that the others are added to, if there is one.
-        limit: of `--gate`.
-        engine: adds up.
-        result: what is written.
-        factor: what a day is to be worth of the following one.
-
-    Raises:
-        StatisticsError: they do not go together, or a day is kept out.
-    """
-    _merged(statistics, store, limit, engine, result, factor)
-    _end(result)
-
-
 def add_day(
     job: Job, day: str, store: Statistics | None, limit: float | None, engine: Engine, result: Result, *, replaces: bool
 ) -> None:
@@ -180,11 +155,10 @@ def add_day(
         what = "added" if store is None or day not in store.days else "counted again, and replaced"
         result.facts += [f"{day}: {what}", *tables.rows_lines(read.rows), *read.notes, _OF_STORE]
         both = [statistics] if rest is None else [rest, statistics]
-        odd = _merged(both, rest, limit, engine, result, clicks=read.clicks)
+        odd = merge(both, rest, limit, engine, result, clicks=read.clicks)
         if rest is not None:
             result.reasons += reasons_of_clicks(read.rows, read.clicks, f"{day}: ")
         result.faults += profile.faults_of_log(read, facts, read.plan, None, *(reason.code for reason in odd))
-    _end(result)
 
 
 def remove_day(day: str, store: Statistics, engine: Engine, result: Result) -> None:
@@ -202,10 +176,9 @@ def remove_day(day: str, store: Statistics, engine: Engine, result: Result) -> N
         result.reasons.append(reason("day-not-there", {"day": day}, store=store.path))
     result.facts.append(_OF_STORE)
     _write_together([rest], None, engine, result, None)
-    _end(result)
 
 
-def _merged(
+def merge(
     statistics: Sequence[Statistics],
     store: Statistics | None,
     limit: float | None,
@@ -214,7 +187,20 @@ def _merged(
     factor: float | None = None,
     clicks: JoinedClicks | None = None,
 ) -> list[Reason]:
-    """Merge statistics, with the clicks of a log that was counted now; return what is odd about days."""
+    """Merge statistics, which together are the result; return what is odd about days.
+
+    Args:
+        statistics: what is merged.
+        store: the one of them that the others are added to, if there is one.
+        limit: of `--gate`.
+        engine: adds up.
+        result: what is written.
+        factor: what a day is to be worth of the following one.
+        clicks: what became of those of a log that was counted now.
+
+    Raises:
+        StatisticsError: they do not go together, or a day is kept out.
+    """
     days = _write_together(statistics, factor, engine, result, clicks)
     with result.progress.stage("comparing days"):
         looks, lost = profile.look_at_merged_days(statistics, store, engine)
@@ -237,6 +223,7 @@ def _write_together(
         segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
     result.content |= describe_statistics(metadata, segments)
     describe_reading(result, metadata.rows, clicks, days)
+    _end(result)
     return days
 
 

@@ -131,10 +131,6 @@ class Job:
         """The job with other columns of some roles, where it is to read a log."""
         return replace(self, log=self.log and replace(self.log, roles=replace(self.log.roles, **roles)))
 
-    def read_log(self, engine: Engine, result: Result, *, keep_sessions: KeepSessions) -> ReadLog:
-        """Open and read the log."""
-        return read_log(self.open_log(result), self.plan, engine, result.progress, keep_sessions=keep_sessions)
-
     @property
     def only_links(self) -> bool:
         """Whether ids are numbers, and pairs that compare no cells are added up (`posbias sql --ids number`)."""
@@ -144,25 +140,19 @@ class Job:
 def name_propensities(fitted: PreviousFit, result: Result) -> None:
     """Put into the manifest where propensities come from, and print it where no fit estimated them."""
     result.content["propensities"] = fitted.name
-    result.fit = fitted if isinstance(fitted, StoredFit) else None
     if fitted.own:
         says = "given, not estimated: neither their errors nor whether they belong to this log are known"
         result.content["own_propensities"] = {"files": fitted.digests, "says": says}
         result.reasons.append(reason("own-propensities", name=fitted.name, what=says))
-    if isinstance(fitted, StoredFit) and fitted.of_value:
-        (name, value), *_ = fitted.of_value
-        column, text = shown(name), label_in_words(value)
-        result.reasons.append(reason("rows-of-one-value", name=fitted.name, column=column, value=text))
-    if isinstance(fitted, StoredFit) and fitted.refused:
-        result.reasons.append(reason("fit-not-usable", name=fitted.name))
-    elif isinstance(fitted, StoredFit) and fitted.condition is not None:
-        condition = CONDITIONS[fitted.condition]
-        result.reasons.append(reason(f"{fitted.condition}.of-the-fit", condition=condition))
-
-
-def sections_of_log(plan: StatisticsPlan, sources: dict[str, str], rows: Rows) -> dict[str, object]:
-    """Sections of the manifest about a log that was read."""
-    return {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": rows}
+    result.fit = fit = fitted if isinstance(fitted, StoredFit) else None
+    if fit is not None and fit.of_value:
+        (name, value), *_ = fit.of_value
+        words = {"column": shown(name), "value": label_in_words(value)}
+        result.reasons.append(reason("rows-of-one-value", name=fit.name, **words))
+    if fit is not None and fit.refused:
+        result.reasons.append(reason("fit-not-usable", name=fit.name))
+    elif fit is not None and fit.condition is not None:
+        result.reasons.append(reason(f"{fit.condition}.of-the-fit", condition=CONDITIONS[fit.condition]))
 
 
 def count(job: Job, engine: Engine, result: Result) -> CountedLog:
@@ -171,7 +161,8 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
         check_features(None, job.tables, ())
         counted = read_statistics(job.statistics, engine, result.progress, job.decay)
     else:
-        read = job.read_log(engine, result, keep_sessions=job.sessions_for is not None)
+        log, keep_sessions = job.open_log(result), job.sessions_for is not None
+        read = read_log(log, job.plan, engine, result.progress, keep_sessions=keep_sessions)
         counted = count_log(read, engine, result.progress, job.decay)
     describe(counted, result)
     return counted
@@ -181,7 +172,8 @@ def describe(counted: CountedLog, result: Result) -> None:
     """Put into the manifest, and print, what was read and counted."""
     statistics, totals = counted.statistics, counted.statistics.cell_totals
     impressions, clicks = (as_count(of_cells.sum()) for of_cells in totals)
-    result.content |= sections_of_log(counted.plan, counted.sources, counted.rows) | {
+    describe_log(result, counted.plan, counted)
+    result.content |= {
         "decay": counted.decay,
         "totals": {
             "queries": statistics.n_queries,
@@ -191,7 +183,6 @@ def describe(counted: CountedLog, result: Result) -> None:
             "clicks": clicks,
         },
     }
-    describe_reading(result, counted.rows, counted.clicks, counted.days, counted.notes)
     lost, unbinned = days_lacking_clicks(statistics.by_day, float(totals[0].sum())), counted.unbinned
     if counted.read is None:
         result.faults += faults_in(profile_of_days(lost, None))
@@ -206,11 +197,21 @@ def describe(counted: CountedLog, result: Result) -> None:
 
 def read_pages(job: Job, engine: Engine, result: Result, *, keep_sessions: KeepSessions = True) -> ReadLog:
     """Read a log with its pages, and describe it in the manifest."""
-    read = job.read_log(engine, result, keep_sessions=keep_sessions)
-    result.content |= sections_of_log(job.plan, read.sources, read.rows)
-    describe_reading(result, read.rows, read.clicks, read.days, read.notes)
+    read = read_log(job.open_log(result), job.plan, engine, result.progress, keep_sessions=keep_sessions)
+    describe_log(result, job.plan, read)
     result.faults += faults_of_log(read, facts_of_rows(read, job.plan), job.plan)
     return read
+
+
+def describe_log(result: Result, plan: StatisticsPlan, read: CountedLog | ReadLog) -> None:
+    """Put into the manifest, and print, what was read."""
+    result.content |= sections_of_log(plan, read.sources, read.rows)
+    describe_reading(result, read.rows, read.clicks, read.days, read.notes)
+
+
+def sections_of_log(plan: StatisticsPlan, sources: dict[str, str], rows: Rows) -> dict[str, object]:
+    """Sections of the manifest about a log that was read."""
+    return {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": rows}
 
 
 def describe_reading(

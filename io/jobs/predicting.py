@@ -21,7 +21,7 @@ from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.fits.verdicts import ERRORS_UNKNOWN, unweighted_clicks, verdict_holds
-from posbias.io.jobs.fit import Job, describe_reading, name_propensities, sections_of_log
+from posbias.io.jobs.fit import Job, describe_log, describe_reading, name_propensities, sections_of_log
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.jobs.training import reasons_of_curve, weights_from
 from posbias.io.options import PredictionOptions
@@ -251,8 +251,7 @@ def _opened(job: Job, given: PredictionOptions, engine: Engine, result: Result) 
     if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are refused at once
         open_rankings(given, log.roles, log.schema)
     read = read_log(log, job.plan, engine, result.progress)
-    result.content |= sections_of_log(job.plan, read.sources, read.rows)
-    describe_reading(result, read.rows, read.clicks, read.days, read.notes)
+    describe_log(result, job.plan, read)
     rankings = open_rankings(given, read.log.roles, read.log.schema)
     days = [] if read.days is None else read.days.in_order
     _check_days(days, given)
