@@ -304,7 +304,7 @@ def evaluate_rankings(
     propensities: pl.DataFrame,
     theta: ThetaEstimate,
     least: float,
-    options: clicked.EvaluationOptions,
+    options: clicked.RankingMeasures,
     engine: Engine,
     progress: Progress,
 ) -> tuple[Evaluation, clicked.CellWeights, bool]:
@@ -381,7 +381,7 @@ def check_positions(cells: pl.DataFrame, plan: StatisticsPlan, pages: float, mos
         )
 
 
-def judged_lists(rankings: Rankings, judgments: pl.DataFrame, options: clicked.EvaluationOptions) -> pl.DataFrame:
+def judged_lists(rankings: Rankings, judgments: pl.DataFrame, options: clicked.RankingMeasures) -> pl.DataFrame:
     """NDCG of each ranking by judged query; see `ndcg_by_query`.
 
     Raises:
@@ -412,7 +412,7 @@ def _sums(
     impressions: pl.LazyFrame,
     plan: StatisticsPlan,
     weights: clicked.CellWeights,
-    options: clicked.EvaluationOptions,
+    options: clicked.RankingMeasures,
     pages: float,
     rankings: Rankings,
     lists: dict[int, pl.LazyFrame],

@@ -266,8 +266,8 @@ _UNRANKED = np.int64(1 << 30)
 
 
 @dataclass(frozen=True)
-class EvaluationOptions:
-    """Options of an evaluation."""
+class RankingMeasures:
+    """What is measured of rankings, and the columns of its sums."""
 
     n_rankings: int  # R, with the log's own as the first
     depth: int  # K
@@ -340,7 +340,7 @@ class _Weighted:
         return sum_by_number(cell[cell >= 0], moved[cell >= 0], n_cells)
 
 
-def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, options: EvaluationOptions) -> QuerySums:
+def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, options: RankingMeasures) -> QuerySums:
     """The sums of the queries of some rows: whole pages, or for candidates of queries whole queries.
 
     Args:
@@ -493,7 +493,7 @@ def merged(parts: Sequence[QuerySums]) -> QuerySums:
     return QuerySums(once, documents, sums, reduce(add, (part.rest for part in parts)))
 
 
-def count_top(totals: QuerySums, lists: pl.DataFrame, options: EvaluationOptions) -> list[Floats]:
+def count_top(totals: QuerySums, lists: pl.DataFrame, options: RankingMeasures) -> list[Floats]:
     """Documents in the first K places of each ranking, once for each page of their query, and those never shown.
 
     Args:

@@ -32,7 +32,7 @@ from posbias.core.arrays.count_table import Added, Floats
 from posbias.core.arrays.tails import holm, tail_index, threshold
 from posbias.core.evaluation import clicked
 from posbias.core.evaluation.break_even import BreakEven
-from posbias.core.evaluation.clicked import MEASURES, CellWeights, EvaluationOptions, Measure, QuerySums, Rest
+from posbias.core.evaluation.clicked import MEASURES, CellWeights, Measure, QuerySums, RankingMeasures, Rest
 from posbias.core.schema import POSITION
 
 _ALL_BUT = 1e-9  # of the pages: a query that has more has them all
@@ -49,7 +49,7 @@ class Totals(Added):
     rest: Rest
 
     @classmethod
-    def of(cls, queries: QuerySums, lists: pl.DataFrame, options: EvaluationOptions, pages: float) -> "Totals":
+    def of(cls, queries: QuerySums, lists: pl.DataFrame, options: RankingMeasures, pages: float) -> "Totals":
         """The totals of some whole queries.
 
         Args:
@@ -111,7 +111,7 @@ class Evaluation:
     """The sums of a log, and how far theta may be off."""
 
     totals: Totals
-    options: EvaluationOptions
+    options: RankingMeasures
     covariance: Floats | None  # of log theta, shape (K, K); None where theta is taken as known
 
     @property

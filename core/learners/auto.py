@@ -32,7 +32,7 @@ from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.choices import LearningOptions
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.evaluation import clicked
-from posbias.core.evaluation.clicked import CellWeights, EvaluationOptions
+from posbias.core.evaluation.clicked import CellWeights, RankingMeasures
 from posbias.core.evaluation.estimates import Evaluation, Totals, Value
 from posbias.core.learners import learning, trees
 from posbias.core.learners.boosting import ModelText, scaled_sum
@@ -241,7 +241,7 @@ def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
     lists = clicked.ranked(pl.concat(scored))
     cells = pl.DataFrame({clicked.CELL: np.arange(counts.n_cells), POSITION: data.position})
     weights = CellWeights(cells, np.where(data.known, data.theta, np.nan), _LEAST_WEIGHT)
-    options = EvaluationOptions(1 + len(scores), DEPTH, "query")
+    options = RankingMeasures(1 + len(scores), DEPTH, "query")
     sums = clicked.query_sums(clicked.shown_of(rows, by_query), lists, weights, options)
     totals = Totals.of(sums, lists, options, float(pages[clicked.PAGES].sum()))
     return Evaluation(totals, options, data.covariance)

@@ -10,8 +10,7 @@ import polars as pl
 
 from posbias.core.errors import UsageError, plural, population
 from posbias.core.evaluation.break_even import bends
-from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, Measure
-from posbias.core.evaluation.clicked import EvaluationOptions as ClickOptions
+from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, Measure, RankingMeasures
 from posbias.core.evaluation.estimates import JUDGED, Bound, Evaluation, difference_table, metric_table
 from posbias.core.fit.propensities import choose_propensities
 from posbias.io.engines.engine import Engine
@@ -205,7 +204,7 @@ def evaluate(job: Job, fitted: PreviousFit, given: EvaluationOptions, engine: En
     chosen = choose_propensities(theta.propensities, given.propensity)
     rankings = open_rankings(given, log.roles, log.schema)
     names = (LOGGED, *rankings.names)
-    options = ClickOptions(len(names), given.cutoff, given.candidates, bends(fitted.hidden_slope))
+    options = RankingMeasures(len(names), given.cutoff, given.candidates, bends(fitted.hidden_slope))
     baseline = _baseline(given, rankings)
     weigh_by = chosen.table, theta, given.min_propensity
     by = (read, plan, rankings, *weigh_by, options, engine, result.progress)

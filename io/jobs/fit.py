@@ -147,8 +147,8 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
     result.fit = fit = fitted if isinstance(fitted, StoredFit) else None
     if fit is not None and fit.of_value:
         (name, value), *_ = fit.of_value
-        words = {"column": shown(name), "value": label_in_words(value)}
-        result.reasons.append(reason("rows-of-one-value", name=fit.name, **words))
+        column, text = shown(name), label_in_words(value)
+        result.reasons.append(reason("rows-of-one-value", name=fit.name, column=column, value=text))
     if fit is not None and fit.refused:
         result.reasons.append(reason("fit-not-usable", name=fit.name))
     elif fit is not None and fit.condition is not None:

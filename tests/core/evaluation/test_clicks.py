@@ -20,7 +20,7 @@ from posbias.core.evaluation.clicked import (
     RANKING,
     SCORE,
     CellWeights,
-    EvaluationOptions,
+    RankingMeasures,
     count_top,
     counted_rows,
     merged,
@@ -73,7 +73,7 @@ class Case:
         pages = pages_by_query(rows)
         shown = shown_of(rows if candidates == "page" else counted_rows(rows), pages)
         lists = self.lists
-        asked = EvaluationOptions(1 + len(self.scores), DEPTH, candidates, bends(hidden))
+        asked = RankingMeasures(1 + len(self.scores), DEPTH, candidates, bends(hidden))
         found = query_sums(shown, lists, cells, asked)
         totals = Totals.of(found, lists, asked, float(found.sums[:, N_PAGES].sum()))
         return Evaluation(totals, asked, np.diag(np.full(len(cells.propensity), 0.01)))
@@ -233,7 +233,7 @@ def test_a_clipped_weight_does_not_follow_theta(case: Case) -> None:
 
 
 def test_pieces_of_a_part_add_up_to_the_part(case: Case) -> None:
-    asked, cells, lists = EvaluationOptions(3, DEPTH, "page"), case.cells, case.lists
+    asked, cells, lists = RankingMeasures(3, DEPTH, "page"), case.cells, case.lists
     parts = [case.log, *(case.log.filter(pl.col("session") % 3 == rest) for rest in range(3))]
     rows = [rows_of_pages(part, PLAN, cells) for part in parts]
     whole, *pieces = (query_sums(shown_of(part, pages_by_query(part)), lists, cells, asked) for part in rows)
@@ -262,7 +262,7 @@ def test_documents_on_top_that_were_never_shown_are_counted_by_page() -> None:
     ).with_columns(click=pl.lit(1, pl.Int8))
     scores = pl.DataFrame({"query": [1, 1, 1, 2], "doc": [9, 1, 2, 8], "score": [3.0, 2.0, 1.0, 1.0]})
     case = Case(log, (scores, scores.filter(pl.col("doc") < 9)))
-    asked, cells = EvaluationOptions(3, DEPTH, "page"), case.cells
+    asked, cells = RankingMeasures(3, DEPTH, "page"), case.cells
     rows = rows_of_pages(log, PLAN, cells)
     found = query_sums(shown_of(rows, pages_by_query(rows)), case.lists, cells, asked)
     top, never = count_top(found, case.lists, asked)
@@ -290,7 +290,7 @@ def test_weights_of_queries_give_what_every_page_would_show() -> None:
     expected = top.select(gain.sum()).item() / options.n_sessions
     cells = CellWeights(drawn.propensities.select("position"), drawn.propensities["propensity"].to_numpy(), 1e-3)
     rows = rows_of_pages(drawn.log, PLAN, cells)
-    asked = EvaluationOptions(2, DEPTH, "query")
+    asked = RankingMeasures(2, DEPTH, "query")
     found = query_sums(shown_of(counted_rows(rows), pages_by_query(rows)), lists, cells, asked)
     evaluation = Evaluation(Totals.of(found, lists, asked, float(options.n_sessions)), asked, None)
     assert evaluation.value(1, DCG, "ips").value == pytest.approx(expected, rel=0.03)
