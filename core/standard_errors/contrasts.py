@@ -157,16 +157,17 @@ def largest_of(correlation: Floats | None, degrees: Floats, *, two_sided: bool) 
     values, vectors = np.linalg.eigh(shrunk)
     free = rng.standard_normal((_DRAWS, size)) @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
     draw, given = np.arange(_DRAWS), np.arange(_DRAWS) % size  # the number that is beyond the bound, draw by draw
+    alone, along = free[draw, given], shrunk[given]
     beyond = 1 - rng.random(_DRAWS)  # how far beyond, as a share of the tail, in (0, 1]
 
     def relative_to_bound(p_value: float) -> float:
         tail = p_value / 2 if two_sided else p_value
         bound = -scipy.special.ndtri(tail)
-        shift = -scipy.special.ndtri(beyond * tail) - free[draw, given]
-        drawn = free + shift[:, np.newaxis] * shrunk[given]
+        shift = -scipy.special.ndtri(beyond * tail) - alone
+        drawn = free + shift[:, np.newaxis] * along
         outside = (np.abs(drawn) if two_sided else drawn) >= bound
         outside[draw, given] = True
-        return float((1 / outside.sum(axis=1)).mean())
+        return float((1 / np.count_nonzero(outside, axis=1)).mean())
 
     return relative_to_bound
 
