@@ -49,6 +49,7 @@ class Form(Plugin, RawReader):
     """The raw files of a source, as it documents them, and how they are read."""
 
     has_actions: ClassVar[bool] = False  # whether its events have actions; --click-actions names those that are clicks
+    line: ClassVar[re.Pattern[str] | None] = None  # its lines, where they hold no JSON
     may_lack_queries: ClassVar[bool] = False  # whether its pages may be those of a recommender (--no-query)
 
     columns = ("page", "query", "doc", "position", "click", "timestamp", "user", "visit")
@@ -88,8 +89,7 @@ class Form(Plugin, RawReader):
 
     def knows_line(self, text: str) -> bool:
         """Whether a line, which holds no JSON, is one of its lines."""
-        del text
-        return False
+        return self.line is not None and self.line.fullmatch(text.rstrip("\r\n\t ")) is not None
 
     def roles(self, requested: Roles) -> Roles:
         """The columns that were named, and those that are made for the others."""
@@ -248,9 +248,6 @@ class Metarank(Form):
         return _NEEDED.get(str(document.get("event"))) in document and "timestamp" in document
 
 
-_LINE = re.compile(r"[^\t]*\tM\t[^\t]*\t[^\t]+|[^\t]+\t\d+\t(?:[QT]\t.+|C\t[^\t]*(?:\t[^\t]+)?)")
-
-
 class Yandex(Form):
     """Actions of sessions, between tabs."""
 
@@ -259,10 +256,8 @@ class Yandex(Form):
     formats = ("tsv", "csv")
     expected = "Yandex's logs are text between tabs; name the file .tsv (.gz, .zst)."
     fixed_click_actions = ("C",)
-
-    def knows_line(self, text: str) -> bool:
-        """A session, a time and an action, or the metadata of a session."""
-        return _LINE.fullmatch(text.rstrip("\r\n\t ")) is not None
+    # a session, a time and an action, or the metadata of a session
+    line = re.compile(r"[^\t]*\tM\t[^\t]*\t[^\t]+|[^\t]+\t\d+\t(?:[QT]\t.+|C\t[^\t]*(?:\t[^\t]+)?)")
 
 
 _OF_MEMORY = 4  # DuckDB gets that fraction of it

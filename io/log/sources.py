@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import msgspec
 
 from posbias.core.errors import LogFormatError, UsageError, masked
-from posbias.io.places.locations import Location, ObjectUrl, checksum, is_plain, is_text, location, open_plain
+from posbias.io.places.locations import Location, ObjectUrl, checksum, is_text, location, open_plain, plain_file
 from posbias.io.places.object_stores import find_object, named_objects, read_object, read_ranges
 from posbias.io.results.manifest import FILE_NAME, LARGEST
 from posbias.io.results.outputs import is_unfinished
@@ -220,7 +220,7 @@ def files_below(
 def manifest_of_result(manifest: Path) -> bytes | None:
     """A manifest, if it is that of a result of posbias, which is no log. A FIFO of that name is not opened."""
     file = manifest.resolve()
-    if not is_plain(file):
+    if plain_file(file) is None:
         return None
     with open_plain(file) as opened:
         text = opened.read(LARGEST)

@@ -172,21 +172,12 @@ def is_same(path: Location, target: Location) -> bool:
         return False
 
 
-def is_plain(path: Path) -> bool:
-    """Whether the name stands for a plain file."""
+def plain_file(path: Path) -> FileState | None:
+    """The plain file of that name; None where there is none, or something else."""
     try:
-        state_of(path)
+        return state_of(path)
     except OSError:
-        return False
-    return True
-
-
-def is_still(path: Path, state: FileState) -> bool:
-    """Whether the name stands for the same file, unchanged."""
-    try:
-        return state_of(path) == state
-    except OSError:
-        return False
+        return None
 
 
 def open_plain(path: Path) -> FileIO:

@@ -25,9 +25,9 @@ from posbias.io.places.locations import (
     check_inside,
     checksum,
     chunks_of,
-    is_still,
     is_text,
     open_plain,
+    plain_file,
     state_of,
 )
 from posbias.io.places.object_stores import is_current, on_disk
@@ -263,7 +263,7 @@ def open_stored(place: Location, names: Collection[str] = ()) -> Generator[Store
         described = manifest.typed(Described)
         _check_files(folder, described, names)
         yield StoredResult(manifest.path, manifest.state, manifest.content, folder, described.command, described.files)
-        if not (is_still(manifest.path, manifest.state) and is_current(place)):
+        if plain_file(manifest.path) != manifest.state or not is_current(place):
             raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
 
 

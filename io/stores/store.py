@@ -34,11 +34,10 @@ from posbias.io.places.locations import (
     FileState,
     Location,
     ObjectUrl,
-    is_plain,
-    is_still,
     is_text,
     location,
     open_plain,
+    plain_file,
     state_of,
 )
 from posbias.io.places.object_stores import is_current, list_objects, on_disk, read_object, storage_options
@@ -116,7 +115,7 @@ class Statistics:
         Raises:
             StatisticsError: another one has taken its place, or is about to.
         """
-        if not all(is_still(path, state) for path, state in self.opened.items()) or not is_current(self.path):
+        if not all(plain_file(path) == state for path, state in self.opened.items()) or not is_current(self.path):
             raise replaced(self.path)
 
 
@@ -490,7 +489,7 @@ def _open(path: Path) -> Statistics | None:
     except LogFormatError as error:
         damage = f" ({error})"
     if manifest is None or manifest.content.get("schema") != SCHEMA:
-        first = next((part for part in sorted(path.glob(PARTS)) if is_plain(part)), None)
+        first = next((part for part in sorted(path.glob(PARTS)) if plain_file(part)), None)
         if first is None or not _is_part(str(first), {}):
             return None
         raise StatisticsError(
