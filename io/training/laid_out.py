@@ -502,23 +502,16 @@ def scales_of_contexts(
         folder = None if data.buckets.in_memory else engine.scratch
         items = list(data.statistics(plan).map(partial(_rows_in_contexts, cells=cells, folder=folder)))
         work = KeptFrame.load
-    matched = np.sum(
-        list(
-            engine.each(
-                items, partial(_judged, work=work, judge=partial(match_contexts, largest=largest, n_contexts=number))
-            )
-        ),
-        axis=0,
-    )
+
+    def of_parts(judge: Callable[[pl.DataFrame], Floats]) -> list[Floats]:
+        return list(engine.each(items, partial(_judged, work=work, judge=judge)))
+
+    matched = np.sum(of_parts(partial(match_contexts, largest=largest, n_contexts=number)), axis=0)
     scale = scale_of(matched, largest)
     unknown, seen = np.isnan(scale), impressions * np.nan_to_num(theta)
     of_theta = np.sqrt(np.bincount(context, (seen * error) ** 2)) / np.maximum(np.bincount(context, seen), 1e-9)
-    known, apart = (
-        list(engine.each(items, partial(_judged, work=work, judge=partial(unevenness, scale=factors))))
-        if (factors != 1).any()
-        else []
-        for factors in (np.where(unknown, 1.0, scale), np.where(unknown, 0.5, 1.0))
-    )
+    both = np.where(unknown, 1.0, scale), np.where(unknown, 0.5, 1.0)
+    known, apart = (of_parts(partial(unevenness, scale=of)) if (of != 1).any() else [] for of in both)
     return scales_from(scale, matched, np.hypot(of_theta, of_theta[largest]), known, apart)
 
 

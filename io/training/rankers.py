@@ -384,9 +384,9 @@ def prepare(
         rows = RowsBy(len(all_rows), lambda some: np.delete(all_rows[some], place, axis=1))
     pairs = [part.rows.scan().select(GROUP, *PAIR) for part in parts]
     queries = [part.select(QUERY).collect().to_series() for part in pairs]
-    apart = [in_validation(query, validation).to_numpy() for query in queries] if validation else []
-    # by a hash of the query, as in training files
-    held_out = np.concatenate([np.zeros(0, np.bool_), *apart]) if apart else np.zeros(sum(map(len, queries)), np.bool_)
+    held_out = np.zeros(sum(map(len, queries)), np.bool_)
+    if validation and queries:  # by a hash of the query, as in training files
+        held_out = np.concatenate([in_validation(query, validation).to_numpy() for query in queries])
     if held_out.all():
         raise SchemaError(
             "no query is left to learn from. Set less apart with --validation."
