@@ -30,7 +30,7 @@ from posbias.cli.main import PosbiasCommand, app
 from posbias.cli.messages import captured
 from posbias.cli.options.config import checked_values, is_table
 from posbias.cli.options.groups import LogOptions
-from posbias.cli.options.option import declared, filled
+from posbias.cli.options.option import declared, filled, words_of
 from posbias.cli.report.printing import SafeConsole, in_order, renderable
 from posbias.cli.work.checking import conclusion_of, items_of_check
 from posbias.core.choices import OnBadRows, Source
@@ -151,13 +151,9 @@ def _words(option: TyperOption, value: object, files: frames.FrameFiles) -> list
     else:
         several = cast("Iterable[object]", value)
         settings = checked_values(name, [files.plain(each, f"the frame of {name}") for each in several], option)
-    words: list[str] = []
-    for each in cast("list[object]", settings) if isinstance(settings, list) else [settings]:
-        if isinstance(each, bool):
-            words += option.opts[:1] if each else option.secondary_opts[:1]
-        else:
-            words.append(f"{max(option.opts, key=len)}={each}")
-    return words
+    if settings is False:
+        return option.secondary_opts[:1]
+    return words_of({option.opts[0] if settings is True else max(option.opts, key=len): settings})
 
 
 def function_of(name: str, result_of: Callable[[Outcome], _R]) -> Callable[..., _R]:

@@ -41,29 +41,24 @@ def statistics_plan(log: groups.LogOptions, counting: groups.CountingOptions) ->
     """The plan of the counts."""
     model = counted_model(counting.model or DEFAULT_MODEL)
     context, cell, strata = tuple(log.context or ()), tuple(log.cell or ()), tuple(log.stratify or ())
-    single = [[] if name is None else [name] for name in (log.period_column, log.cluster_column, log.arm)]
-    version, clusters, arms = map(tuple, single)
-    named = (("--stratify", strata), ("--period-column", version), ("--cluster-column", clusters), ("--arm", arms))
-    check_named_columns(model, (*named, ("--context", context), ("--cell", cell)))
-    beside = {
-        "--context already lets attractiveness differ by it": context,
-        "--cell compares a document under its different values, which then share none": cell,
-    }
-    for why, names in beside.items():
-        both = sorted({*names} & {*strata})
-        if both:
-            raise UsageError(f"--stratify {' '.join(both)}: {why}. Leave one of them out.")
-    if not {*version}.isdisjoint((*context, *strata)):
-        raise UsageError(
-            f"--period-column {version[0]}: --context or --stratify already lets attractiveness differ by it. Leave it "
-            "out."
-        )
-    for flag, names in (("--cluster-column", clusters), ("--arm", arms)):
-        if not {*names}.isdisjoint((*context, *strata, *version)):
-            raise UsageError(
-                f"{flag} {names[0]}: attractiveness may already differ by it, so that its values share no documents. "
-                "Name it once."
-            )
+    version, clusters, arms = (
+        () if name is None else (name,) for name in (log.period_column, log.cluster_column, log.arm)
+    )
+    named = {"--stratify": strata, "--period-column": version, "--cluster-column": clusters, "--arm": arms}
+    check_named_columns(model, (*named.items(), ("--context", context), ("--cell", cell)))
+    ours, apart = "already lets attractiveness differ by it", (*context, *strata, *version)
+    of_cells = "--cell compares a document under its different values, which then share none"
+    alone = "attractiveness may already differ by it, so that its values share no documents. Name it once"
+    twice = (
+        ("--stratify", context, f"--context {ours}. Leave one of them out"),
+        ("--stratify", cell, f"{of_cells}. Leave one of them out"),
+        ("--period-column", (*context, *strata), f"--context or --stratify {ours}. Leave it out"),
+        ("--cluster-column", apart, alone),
+        ("--arm", apart, alone),
+    )
+    for flag, others, why in twice:
+        if both := sorted({*named[flag]} & {*others}):
+            raise UsageError(f"{flag} {' '.join(both)}: {why}.")
     if arms:
         refusals = {
             f"works only with --model {DEFAULT_MODEL}, not {model.name}": model.beside_position,

@@ -170,7 +170,10 @@ def model_for(
         changed.sets[number][0] if number in changed.sets else ensemble.names.index(name)
         for number, name in enumerate(changed.names)
     )
-    changed = replace(changed, names=tuple(_names_in(engine, changed.names)))
+    if engine == "vespa":  # which reads `dwell-time` as a difference; others print `a=1,b=2`
+        changed = replace(changed, names=tuple(f"lgb_{number}" for number in range(len(changed.names))))
+    else:
+        changed = replace(changed, names=tuple(model_names(changed.names)))
     lift, needing = 0.0, splits.not_as_zero(changed) if target.missing == "zero" else []
     if missing_default is not None and not needing:
         raise UsageError(
@@ -216,13 +219,6 @@ def model_for(
             "trees: --learner-options trees=200 --learner-options leaves=15."
         )
     return EngineModel(target, text, changed, original, defaults, lift, arithmetic)
-
-
-def _names_in(engine: ServingEngine, names: Sequence[str]) -> list[str]:
-    """The names of features in an engine: Vespa reads `dwell-time` as a difference, others print `a=1,b=2`."""
-    if engine == "vespa":
-        return [f"lgb_{number}" for number in range(len(names))]
-    return model_names(names)
 
 
 # --- numbers ---

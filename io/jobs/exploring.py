@@ -42,12 +42,13 @@ MARK = "experiment"
 
 _AGAIN = "Run `posbias fit` again."
 _ROWS_AT_ONCE = 1 << 18
-_HEADINGS = {
-    "width": "width now",
-    "width_without_swaps": "without\nswaps",
-    "width_with_best_swap": "best swap\nalone",
-    "width_with_plan": "with the\nplan",
+_WIDTHS = {
+    "now": ("width", "width now"),
+    "without_swaps": ("width_without_swaps", "without\nswaps"),
+    "with_best_swap": ("width_with_best_swap", "best swap\nalone"),
+    "with_plan": ("width_with_plan", "with the\nplan"),
 }
+"""Columns of widths, and their headings in print, by when they hold."""
 
 
 def explore(fit: Location, result: Result, *, pages: int, top: int, ucb: float | None) -> None:
@@ -92,19 +93,23 @@ def _plan_swaps(explored: StoredFit, known: DesignInputs, pages: int, result: Re
     """Plan swaps of positions, and say what they are worth."""
     with result.progress.stage("planning swaps"):
         plan = make_plan(known.curves(), pages)
-    cells, best = explored.table.select(explored.plan.cell_columns), plan.alone[plan.best]
-    widths = _widths_table(cells, plan)
+    cells, pages_of_swap = explored.table.select(explored.plan.cell_columns), pages_of(plan)
+    outcomes = {
+        "now": plan.now,
+        "without_swaps": plan.unswapped,
+        "with_best_swap": plan.alone[plan.best],
+        "with_plan": plan.planned,
+    }
+    # a row a cell: the interval of log propensity now, and after the further pages; what has none is infinite
+    columns = {"std_error": plan.now.std_error} | {
+        _WIDTHS[name][0]: outcome.width for name, outcome in outcomes.items()
+    }
+    widths = cells.with_columns(pl.Series(name, np.asarray(of, np.float64)) for name, of in columns.items())
     widths.write_parquet(result.folder / WIDTHS)
     _swaps_table(plan).write_parquet(result.folder / SWAPS)
-    planned = sorted(pages_of(plan).items())
+    planned = sorted(pages_of_swap.items())
     marks = [RandomizedRows(MARK, f"swap {one}-{other}", (one, other)) for (one, other), _ in planned]
-    outcomes = {
-        "now": plan.now.largest,
-        "without_swaps": plan.unswapped.largest,
-        "with_best_swap": best.largest,
-        "with_plan": plan.planned.largest,
-    }
-    missing = plan.planned.badness[0]
+    largest, missing = {name: outcome.largest for name, outcome in outcomes.items()}, plan.planned.badness[0]
     result.content["swaps"] = {
         "pages": plan.pages,
         "plan": [
@@ -112,18 +117,18 @@ def _plan_swaps(explored: StoredFit, known: DesignInputs, pages: int, result: Re
             for (swap, number), mark in zip(planned, marks, strict=True)
         ],
         "best_swap": list(plan.best),
-        "largest_width": {name: None if isinf(width) else width for name, width in outcomes.items()},
+        "largest_width": {name: None if isinf(width) else width for name, width in largest.items()},
         "without_interval": {"now": int(np.isinf(plan.now.width).sum()), "with_plan": missing},
     }
     rows = widths.to_dicts()
     columns = (
         *(Column(name, first(str(row[name]) for row in rows), label=True) for name in cells.columns),
-        *(Column(heading, first(_width(row[name]) for row in rows)) for name, heading in _HEADINGS.items()),
+        *(Column(heading, first(_width(row[name]) for row in rows)) for name, heading in _WIDTHS.values()),
     )
     title = f"width of 95 % intervals of log propensity, now and after {plural(plan.pages, 'further pages')}"
     result.printed += [title, PrintedTable(columns, more(len(rows), "cells in widths.parquet"))]
-    now, unswapped, alone, with_plan = map(_width, outcomes.values())
-    swaps = [f"{one} and {other} on {plural(number, 'pages')}" for (one, other), number in pages_of(plan).items()]
+    now, unswapped, alone, with_plan = map(_width, largest.values())
+    swaps = [f"{one} and {other} on {plural(number, 'pages')}" for (one, other), number in pages_of_swap.items()]
     result.headline = (
         f"swap positions {', '.join(swaps)}, each half of the time: the widest interval goes from {now} to "
         f"{with_plan}, without swaps to {unswapped}"
@@ -219,19 +224,6 @@ def _known(fit: StoredFit) -> DesignInputs:
     )
     known.check(where=str(fit.folder / f"{PROPENSITIES}.parquet"))
     return known
-
-
-def _widths_table(cells: pl.DataFrame, plan: Plan) -> pl.DataFrame:
-    """One row per cell: the interval of log propensity now, and after the further pages. What has none is infinite."""
-    best = plan.alone[plan.best]
-    columns = {
-        "std_error": plan.now.std_error,
-        "width": plan.now.width,
-        "width_without_swaps": plan.unswapped.width,
-        "width_with_best_swap": best.width,
-        "width_with_plan": plan.planned.width,
-    }
-    return cells.with_columns(pl.Series(name, np.asarray(values, np.float64)) for name, values in columns.items())
 
 
 def _swaps_table(plan: Plan) -> pl.DataFrame:
