@@ -100,15 +100,9 @@ class Frame:
         try:
             return self.rows.select(*names).to_polars()
         except _FAULTS as error:
-            unreadable = next((name for name in names if not self._is_readable(name)), "")
-            raise SchemaError(f"{FRAME}: column {unreadable!r} cannot be read: {error}") from error
-
-    def _is_readable(self, name: str) -> bool:
-        try:
-            self.rows.select(name).to_polars()
-        except _FAULTS:
-            return False
-        return True
+            for name in names if len(names) > 1 else ():
+                self.select([name])  # which names the column that is at fault
+            raise SchemaError(f"{FRAME}: column {names[0]!r} cannot be read: {error}") from error
 
     def with_columns(self, columns: Sequence[pl.Series]) -> Any:  # noqa: ANN401 - whatever was handed in
         """The same kind of frame with further columns of numbers, its rows and their index as they are."""
@@ -254,18 +248,6 @@ def frame_files() -> Generator[FrameFiles]:
             raise EngineError(f"Polars failed: {files.in_words(str(error))}") from error
 
 
-@contextmanager
-def local_engine(on_bad_rows: OnBadRows) -> Generator[tuple[FrameFiles, LocalEngine]]:
-    """An engine with a temporary directory of its own, which is removed at the end, and a place for frames.
-
-    Raises:
-        PosbiasError: whatever fails.
-    """
-    check_choice("on-bad-rows", on_bad_rows, get_args(OnBadRows))
-    with frame_files() as files, owned_directory(system_temporary().absolute()) as scratch:
-        yield files, LocalEngine(_MEMORY, scratch, on_bad_rows, "sample")
-
-
 def request_of(
     frame: Frame, requested: Roles, rules: ReadingRules, files: FrameFiles, *, needs_session: bool
 ) -> LogRequest:
@@ -319,6 +301,7 @@ def weigh(
     unidentified: OnBadRows,
 ) -> FrameT:
     """The frame with `propensity` and `weight`: see `Result.weights`."""
+    check_choice("on-bad-rows", on_bad_rows, get_args(OnBadRows))
     check_choice("propensity", source, get_args(Source))
     check_choice("unidentified", unidentified, get_args(OnBadRows))
     check_choice("self-normalize", options.self_normalize, (True, False))
@@ -342,7 +325,8 @@ def weigh(
         plan = StatisticsPlan(of_fit.model, of_fit.max_position, *by, weighted=weighted)
     request = WeightRequest(options, source, unidentified == "error", (NUMBER,))
     roles, rules = replace(roles, context=plan.context, cell=plan.cell), ReadingRules()
-    with local_engine(on_bad_rows) as (files, engine):
+    with frame_files() as files, owned_directory(system_temporary().absolute()) as scratch:
+        engine = LocalEngine(_MEMORY, scratch, on_bad_rows, "sample")
         log = open_log(request_of(frame, roles, rules, files, needs_session=pages))
         read = read_log(log, plan, engine, SilentProgress(), keep_sessions=pages)
         weighed = weigh_log(read, request, engine, SilentProgress())

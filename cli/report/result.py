@@ -8,12 +8,14 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from shlex import quote
+from types import SimpleNamespace
+from typing import cast
 
 import polars as pl
 import polars.selectors as cs
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
@@ -91,18 +93,6 @@ def _short(count: float) -> str:
 
 
 @dataclass(frozen=True)
-class _BarStage:
-    bars: RichProgress
-    task: TaskID
-
-    def advance(self, steps: int = 1) -> None:
-        self.bars.advance(self.task, steps)
-
-    def say(self, text: str) -> None:
-        self.bars.update(self.task, note=text)
-
-
-@dataclass(frozen=True)
 class _BarProgress:
     bars: RichProgress
     is_watched = True
@@ -118,7 +108,11 @@ class _BarProgress:
         estimated: bool = False,
     ) -> Generator[Stage]:
         task = self.bars.add_task(description, total=total, note="", unit=unit, size=size, estimated=estimated)
-        yield _BarStage(self.bars, task)
+
+        def say(text: str) -> None:
+            self.bars.update(task, note=text)
+
+        yield cast("Stage", SimpleNamespace(advance=partial(self.bars.advance, task), say=say))
         done = self.bars.tasks[self.bars.task_ids.index(task)].completed or total or 1  # a total may be an estimate
         self.bars.update(task, total=done, completed=done)
 

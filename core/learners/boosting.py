@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -33,19 +33,9 @@ _ROWS_FOR_THREADS = 50_000  # with fewer, threads wait for one another longer th
 _CHUNK = 1 << 16  # rows that are predicted at once
 
 
-class Rows(Protocol):
-    """Rows of features that need not be in memory: a NumPy array is one."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: slice | Integers, /) -> Floats:
-        """Rows by number, shape (n, F); nan where a value is missing."""
-        ...
-
-
 @dataclass(frozen=True)
 class RowsBy:
-    """Rows of features that a function reads by their numbers."""
+    """Rows of features that a function reads by their numbers, so that they need not be in memory."""
 
     n_rows: int
     read: Callable[[slice | Integers], Floats]
@@ -55,8 +45,11 @@ class RowsBy:
         return self.n_rows
 
     def __getitem__(self, rows: slice | Integers, /) -> Floats:
-        """Some rows, shape (m, F)."""
+        """Rows by number, shape (m, F); nan where a value is missing."""
         return self.read(rows)
+
+
+Rows = Floats | RowsBy
 
 
 def some_rows(rows: Rows, kept: Integers) -> Rows:

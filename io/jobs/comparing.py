@@ -13,7 +13,7 @@ from posbias.core.errors import StatisticsError, UsageError, plural, shown
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit import comparison
-from posbias.core.fit.fit import Fit, fit_statistics
+from posbias.core.fit.fit import fit_statistics
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
 from posbias.io.counting.merge import count_days, count_sides
 from posbias.io.engines.engine import Engine
@@ -151,8 +151,7 @@ def _days(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[pl.Ser
     days = counted_days.cells[comparison.CURVE].unique().sort()
     if len(days) < len(_A_AND_B):
         raise StatisticsError(f"--by day: {statistics[0].path} holds one day, and there is no other to compare with.")
-    cells, fit = _fitted(counted_days, len(days))
-    return days, cells, comparison.curves_of(fit, cells, days), _doubts(fit), [reason("compared-together.days")]
+    return days, *_fitted(counted_days, days), [reason("compared-together.days")]
 
 
 def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_Compared]:
@@ -166,9 +165,7 @@ def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_
     statistics = [find_statistics([name]) for name in inputs]
     if all(statistics):
         both = count_sides(list(zip(_A_AND_B, statistics, strict=True)), engine, result.progress)
-        cells, fit = _fitted(both, len(_A_AND_B))
-        curves = comparison.curves_of(fit, cells, pl.Series(_A_AND_B))
-        return "statistics", cells, curves, _doubts(fit), [reason("compared-together.sides")]
+        return "statistics", *_fitted(both, pl.Series(_A_AND_B)), [reason("compared-together.sides")]
     if any(statistics):
         counts, other = (one, other) if statistics[0] else (other, one)
         raise UsageError(f"{counts} holds statistics, and {other} does not: name two fits, or two statistics.")
@@ -242,22 +239,18 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
     return cells, curves, (all(estimate.converged for estimate in estimates), rejected), notes
 
 
-def _doubts(fit: Fit) -> _Doubts:
-    return fit.estimate.converged, fit.model_tests is not None and bool(fit.model_tests.rejected)
-
-
-def _fitted(statistics: SufficientStatistics, n_curves: int) -> tuple[pl.DataFrame, Fit]:
-    """The cells of all curves, and one fit of all."""
+def _fitted(statistics: SufficientStatistics, sides: pl.Series) -> tuple[pl.DataFrame, comparison.Curves, _Doubts]:
+    """The cells of all curves, the curve of each side by one fit of all, and doubts of it."""
     plan = statistics.plan
     columns = [name for name in plan.cell_columns if name != comparison.CURVE]
-    cells = (
-        statistics.cells.select(columns).unique().sort([name for name in plan.cell_order if name != comparison.CURVE])
-    )
-    _check_number(cells, n_curves)
+    cells = statistics.cells.select(columns).unique().sort([name for name in plan.cell_order if name in columns])
+    _check_number(cells, len(sides))
     options = EstimationOptions(
         cell_form="free" if plan.cell else None, shrink="none", period="auto" if plan.period else "none"
     )
-    return cells, fit_statistics(statistics, ConditionalEstimator.name, options, compare=False)
+    fit = fit_statistics(statistics, ConditionalEstimator.name, options, compare=False)
+    rejected = fit.model_tests is not None and bool(fit.model_tests.rejected)
+    return cells, comparison.curves_of(fit, cells, sides), (fit.estimate.converged, rejected)
 
 
 def _check_number(cells: pl.DataFrame, n_curves: int) -> None:
