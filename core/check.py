@@ -16,7 +16,7 @@ from posbias.core.arrays.count_table import CountTable, Floats, Hashes
 from posbias.core.counts.checks import check_no_silent_position
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
-from posbias.core.estimators.estimate import EstimationOptions
+from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import WANTED_CLICK_SHARE, check_cells
 from posbias.core.log.pages import ENDS, FIRST, LAST, ShiftedPages, shifted_pages
@@ -196,6 +196,9 @@ class PageFacts:
     single_clicked: int  # those of them that are clicked
     shifted: ShiftedPages | None  # pages that count from another base than most
     thinned: "ThinnedPosition | None" = None  # where rows seem to be kept for their clicks
+    clicked_at_top: int = 0  # of the longest pages, those whose clicks are all in the upper third
+    clicked_at_end: int = 0  # and in the lower third: some 30, as many as it takes pages to be the longest
+    least_logged: tuple[int, float] | None = None  # the position that most pages lack inside, and the share that has it
 
 
 @dataclass(frozen=True)
@@ -215,8 +218,13 @@ def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts
         cell: the further columns of cells: each of their values has a first position of its own, on each page where
             positions begin anew, else on pages that start with it.
     """
+    clicked = pl.when(pl.col(CLICK) == 1).then(pl.col(POSITION))
     per_page = impressions.group_by(SESSION).agg(
-        pl.len().cast(pl.Int64).alias("rows"), pl.col(CLICK).cast(pl.Int64).sum().alias("clicks")
+        pl.len().cast(pl.Int64).alias("rows"),
+        pl.col(CLICK).cast(pl.Int64).sum().alias("clicks"),
+        pl.col(POSITION).max().alias(LAST),
+        top=3 * clicked.max() <= pl.col(POSITION).max(),
+        end=3 * clicked.min() > 2 * pl.col(POSITION).max(),
     )
     anew = cell if cell and impressions.select(SESSION, POSITION).is_duplicated().any() else ()
     first = [pl.col(name).sort_by(POSITION).first() for name in cell if not anew]
@@ -243,17 +251,34 @@ def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts
         frame.select(count.cast(pl.Int64).alias(name) for name, count in of.items()).row(0, named=True)
         for frame, of in ((per_page, counts), (places, ends))
     ]
-    thinned = None
+    thinned, at_top, at_end, least_logged = None, 0, 0, None
+    if not cell:
+        by_length = per_page.filter(pl.col(LAST) > 2).group_by(LAST).agg(pl.col("top", "end").sum())  # noqa: PLR2004
+        longest = by_length.sort(LAST, descending=True).with_columns(pl.col("top", "end").cum_sum())
+        at_top, at_end = next(longest.filter(pl.col("end") >= _LONGEST).select("top", "end").iter_rows(), (0, 0))
     if not cell and totals[1]["with_gaps"] > _GAPS * totals[0]["pages"]:
-        thinned = _thinned_position(impressions.join(places.select(SESSION, FIRST, LAST), on=SESSION), places)
-    return PageFacts(**totals[0], **totals[1], shifted=shifted_pages(places, cell), thinned=thinned)
+        rows = impressions.join(places.select(SESSION, FIRST, LAST), on=SESSION)
+        thinned, least_logged = _thinned_position(rows, places)
+    return PageFacts(
+        **totals[0],
+        **totals[1],
+        shifted=shifted_pages(places, cell),
+        thinned=thinned,
+        clicked_at_top=at_top,
+        clicked_at_end=at_end,
+        least_logged=least_logged,
+    )
 
 
+_LONGEST = 30  # pages that are clicked in their lower third alone
 _GAPS = 0.05  # share of pages
+_FEWEST_SPANNED = 100  # pages that have a position inside
 _SELDOMER, _CLICKED_MORE, _CERTAIN = 0.7, 1.2, 5.0  # times as often as the position above; standard errors
 
 
-def _thinned_position(rows: pl.DataFrame, pages: pl.DataFrame) -> ThinnedPosition | None:
+def _thinned_position(
+    rows: pl.DataFrame, pages: pl.DataFrame
+) -> tuple[ThinnedPosition | None, tuple[int, float] | None]:
     """The position at which click rates rise most while rows go missing between others of their pages.
 
     Args:
@@ -267,13 +292,15 @@ def _thinned_position(rows: pl.DataFrame, pages: pl.DataFrame) -> ThinnedPositio
     begun = np.searchsorted(np.sort(pages[FIRST].to_numpy()), position, "left")
     spanned = begun - np.searchsorted(np.sort(pages[LAST].to_numpy()), position, "right")  # pages that have it inside
     share = np.where(spanned > 0, within / np.maximum(spanned, 1), 1.0)
+    of_many = np.where(spanned >= _FEWEST_SPANNED, share, 1.0)
+    least = (int(position[of_many.argmin()]), float(of_many.min())) if len(position) else None
     times = clicks[1:] / shown[1:] / (clicks[:-1] / shown[:-1])
     found = (share[1:] < _SELDOMER * share[:-1]) & (times > _CLICKED_MORE)
     found &= np.log(times) > _CERTAIN * np.sqrt(1 / clicks[1:] + 1 / clicks[:-1])
     if not found.any():
-        return None
+        return None, least
     place = int(np.argmax(np.where(found, times, 0.0)))
-    return ThinnedPosition(int(position[place + 1]), float(share[place + 1]), float(times[place]))
+    return ThinnedPosition(int(position[place + 1]), float(share[place + 1]), float(times[place])), least
 
 
 @dataclass(frozen=True)
@@ -287,6 +314,7 @@ class Outlook:
     cells: pl.DataFrame
     click_share: float  # share of the clicks in identified cells
     share: float = 1.0  # share of the log's queries that it rests on; 1 for all
+    estimate: Estimate | None = None  # that is expected
 
     @property
     def errors(self) -> Floats:
@@ -336,7 +364,7 @@ def outlook(statistics: SufficientStatistics, memory: int, share: float = 1.0) -
         linking_pairs=pl.Series(linkage.linking_pairs),
         linking_clicks=pl.Series(linkage.linking_clicks),
     )
-    return Outlook(model, None, cells, float(known / clicks.sum()) if clicks.any() else 0.0, share)
+    return Outlook(model, None, cells, float(known / clicks.sum()) if clicks.any() else 0.0, share, estimate)
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def in_order(conclusion: Conclusion, printed: Sequence[Printed], facts: Sequence
         for each in printed
     ]
     reasons = sorted(conclusion.reasons, key=lambda reason: list(_MARKS).index(reason.severity))
-    return [conclusion, *tables, *reasons, *facts]
+    return [*([conclusion] if conclusion.verdict else []), *tables, *reasons, *facts]
 
 
 def renderable(item: Item, *, details: bool = False) -> RenderableType:
@@ -179,7 +179,8 @@ def print_warnings(conclusion: Conclusion, console: Console) -> None:
     """Print the conclusion and what speaks against the result on stderr, where something does."""
     against = [reason for reason in conclusion.reasons if reason.severity in {CAUTION, STOP}]
     if against:
-        print_items([structs.replace(conclusion, next=None), *against], console, details=False)
+        alone = structs.replace(conclusion, next=None, reasons=tuple(against))
+        print_items(in_order(alone, (), (), details=False), console, details=False)
 
 
 def _lines(item: str | Conclusion | Reason, details: bool) -> list[str]:  # noqa: FBT001 - of one who decided

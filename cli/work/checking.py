@@ -38,7 +38,7 @@ from posbias.io.counting.count import check_estimable, order_of_log, read_log
 from posbias.io.counting.first_rows import find_layout, look_at_first_rows
 from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, Look, look_at, profile, profile_of_days
 from posbias.io.engines.engine import ReadLog
-from posbias.io.fits.verdicts import feedback_over_times, reason_of_rows
+from posbias.io.fits.verdicts import feedback_over_times, model_reasons, reason_of_rows
 from posbias.io.forms import page_structure, recognition
 from posbias.io.jobs.fit import Job, reasons_of_clicks
 from posbias.io.jobs.tables import Column, PrintedTable, clicks_in_words, first, interval_in_words, more
@@ -52,6 +52,8 @@ from posbias.io.log.sources import STANDARD_INPUT, Source, find_sources
 from posbias.io.log.times import with_times
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import (
+    CAUTION,
+    EXPLAINED,
     NOTE,
     STOP,
     Conclusion,
@@ -345,6 +347,12 @@ def _content(
     reasons += [fault for fault in faults if fault.severity == STOP]
     reasons += _against(log, look, model, refused=is_refused(reasons))
     reasons += [] if is_refused(reasons) else feedback
+    estimate = None if look is None or model != PBM or stops else look.outlooks[0].estimate
+    moves = any(reason.code == "ranker-may-learn" for reason in feedback)  # then a run compares within periods
+    if look is not None and estimate is not None and not moves:
+        explained = {code for fault in faults for code in EXPLAINED.get(fault.code, ())}
+        of_model = model_reasons(look.statistics, estimate.propensity, look.tests)
+        reasons += [of for of in of_model if of.severity in {CAUTION, STOP} and of.code not in explained]
     reasons += [fault for fault in faults if fault.severity != STOP]
     if look is not None and not stops:
         known = {reason.code for reason in reasons}

@@ -12,10 +12,12 @@ import polars as pl
 from posbias.core.check import CLIENT, FEWEST_CLIENTS, Clients, robots_among
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.odd_days import positions_in_words
+from posbias.core.counts.order import order_of_rows
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part, merge_parts
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
+from posbias.core.fit.periods import feedback_by_rows
 from posbias.core.log.first_rows import deciding, few_values, page_order
 from posbias.core.log.impressions import REJECTED, RowRejection
 from posbias.core.log.pages import ENDS, FIRST, ShiftedPages, shifted_pages_of
@@ -30,7 +32,7 @@ from posbias.io.log.faults import Quantity, of_ids
 from posbias.io.log.lists import Finding
 from posbias.io.log.rejections import why_rejected
 from posbias.io.log.scan import reading
-from posbias.io.log.sql import sql_counted_from, sql_name, sql_text, sql_where
+from posbias.io.log.sql import sql_counted_from, sql_name, sql_of_first_pages, sql_text, sql_where
 from posbias.io.log.times import free_columns
 
 _MOST_COLUMNS = 40  # that no role takes, in the order of the log
@@ -45,6 +47,7 @@ _COUNTED = (0, int(RowRejection.POSITION_BELOW_BASE))  # rows by which pages sta
 _OTHER, _USUAL = "posbias_other_base", "posbias_usual_base"
 _MOST_STARTS = 400  # values that may tell bases apart: versions of a client, or days
 _MIXED = 0.02  # share of the pages of the other base that it may miss: restarts and changes during a day
+_OWN = 2.0  # times as far as for all, that results move for a user who clicked them
 _FALSE = 0.001  # share of the logs without such a column in which one is named
 
 
@@ -176,7 +179,8 @@ def of_first_rows(first: FirstRows, log: Log) -> dict[str, Quantity]:
         how = f": {sql_where(condition)}" if can_query else " of the files"
         empty = rows.filter(pl.col(QUERY).str.strip_chars() == "").height / rows.height
         of_rows |= {"empty_queries": empty, "query_column": column, "without_empty": how}
-    return of_rows | dict(first.bases) | of_clients(first.clients) | _of_columns(rows, first.columns)
+    of_users = {} if first.clients is None else _of_users(rows, first.clients, log)
+    return of_rows | dict(first.bases) | of_clients(first.clients) | of_users | _of_columns(rows, first.columns)
 
 
 def of_clients(clients: Clients | None) -> dict[str, Quantity]:
@@ -200,6 +204,30 @@ def of_clients(clients: Clients | None) -> dict[str, Quantity]:
         "robot_times": robots.times,
         "without_robots": f": {how}" if clients.can_query else " of the files",
     }
+
+
+def _of_users(rows: pl.DataFrame, clients: Clients, log: Log) -> dict[str, Quantity]:
+    """Whether results move for the user who clicked them, other than for all: by the order of times, or of rows."""
+    user, plan, roles = clients.column, StatisticsPlan(get_model("pbm")), log.roles
+    known = rows.drop_nulls(user)
+    known = known.sort(PERIOD, maintain_order=True) if PERIOD in known.columns else known
+    apart = known.with_columns(pl.struct(QUERY, user).rank("dense").alias(QUERY))
+    own = feedback_by_rows(order_of_rows([apart.lazy()], plan))
+    if own is None or not own.rejected:
+        return {}
+    of_all = feedback_by_rows(order_of_rows([known.lazy()], plan))
+    if of_all is not None and abs(own.move) < _OWN * abs(of_all.move):
+        return {}
+    change = None
+    if SESSION in known.columns:  # on the first pages, nothing has moved yet
+        first = known.filter(pl.col(SESSION) == pl.col(SESSION).first().over(QUERY, user))
+        both = _theta(known).join(_theta(first), on=POSITION, suffix="_first").filter(pl.col(POSITION) > 1).drop_nans()
+        ratio = (both["theta"] / both["theta_first"]).log().to_numpy()
+        change = float(np.expm1(abs(ratio.mean()))) if both.height else None
+    can_query = clients.can_query and roles.timestamp is not None and len(roles.session) == 1
+    how = f": {sql_of_first_pages(roles.session[0], [user, *roles.query], roles.timestamp or '')}" if can_query else ""
+    moves = {"own_move": abs(own.move), "own_rises": own.move > 0, "own_change": change}
+    return {"moved_for_user": user, "first_pages": how, **moves}
 
 
 def _of_order(rows: pl.DataFrame) -> dict[str, Quantity]:

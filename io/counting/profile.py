@@ -32,7 +32,7 @@ from posbias.core.check import (
     outlook,
     page_facts,
 )
-from posbias.core.counts.checks import WITHOUT, rows_left_out
+from posbias.core.counts.checks import WITHOUT, CountedPages, count_pages, rows_left_out
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.odd_days import (
     DayLook,
@@ -46,12 +46,14 @@ from posbias.core.counts.odd_days import (
     positions_in_words,
 )
 from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
+from posbias.core.fit.model_tests import ModelTests, run_model_tests
+from posbias.core.log.pages import FEWER_THAN_EXPECTED
 from posbias.core.models import get_model
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.io.counting.count import WithFacts, store_part
 from posbias.io.counting.first_rows import FirstRows, look_at_first_rows, of_first_rows, quantities_of_bases
-from posbias.io.engines.engine import Engine, ReadLog, collected, sums_by
+from posbias.io.engines.engine import Engine, ReadLog, collected, sample_rows, sums_by
 from posbias.io.log.click_log import Log
 from posbias.io.log.faults import Quantity, faults_in, is_top
 from posbias.io.log.scan import reading
@@ -66,6 +68,9 @@ ROWS_OF_CHECK, ROWS_OF_OTHERS = 1_000_000, 1 << 17
 
 PAGES_OF_CHECK, PAGES_OF_OTHERS = 2_000_000, 1 << 17
 """The rows of whole pages, in which gaps and late starts are looked for, by `check` and by other commands."""
+
+ROWS_TO_TEST = 1 << 17
+"""The rows of whole pages by which the model is tested."""
 
 _NEARLY_ALL, _FEWEST_PLACES, _ROWS_OF_TOTAL = 0.9, 20, 3
 _HALVES, _PLACES, _ROWS = "halves", "places", "rows"
@@ -104,6 +109,14 @@ def sample_of_pages(read: ReadLog, most: int, *, of_queries: bool = False) -> pl
     key = QUERY if of_queries and not read.log.page_rules.several_queries else SESSION
     chosen = pages if one_in <= 1 else pages.filter(pl.col(key).hash(_SEED_OF_PAGES) % one_in == 0)
     return chosen.collect(engine="streaming")
+
+
+def pages_to_test(read: ReadLog | None, plan: StatisticsPlan) -> CountedPages | None:
+    """Whole pages of some queries, by what was clicked above; None where there are none or they are not needed."""
+    pages = None if read is None or plan.weighted else read.some_pages
+    sample = None if pages is None else sample_rows([pages], ROWS_TO_TEST)[0]
+    by_position = replace(plan, position_bins=())  # of a bin's positions, one is clicked more than the other
+    return None if sample is None or not sample.height else count_pages(sample, by_position)
 
 
 def faults_of_log(
@@ -154,6 +167,7 @@ def _of_counts(facts: LogFacts, plan: StatisticsPlan, log: Log) -> _Quantities:
         "first_position": positions[0],
         "last_position": positions[-1],
         "missing_positions": 0 if plan.position_bins else positions[-1] - positions[0] + 1 - len(positions),
+        "clicks_at_first": float(facts.positions[CLICKS][0]),
         "positions_without_click": int((facts.positions[CLICKS] == 0).sum()),
         "base": base,
         "second": base + 1,
@@ -210,7 +224,13 @@ def _of_pages(pages: PageFacts, read: ReadLog, facts: LogFacts | None, plan: Sta
         "pages_without_click_expected": expected,
         "most_pages_without_click": expected * _HARDLY_ANY,
         "click_rate_above": ends.clicks_above / max(ends.rows_above, 1),
+        "clicked_at_top": pages.clicked_at_top,
+        "clicked_at_end": pages.clicked_at_end,
+        "few_clicked_at_top": pages.clicked_at_end / FEWER_THAN_EXPECTED,
     }
+    if pages.least_logged is not None:
+        position, share = pages.least_logged
+        quantities |= {"lacking_position": position, "lacking_share": 1 - share, "times_too_high": 1 / max(share, 0.01)}
     if thinned is not None and thinned.position <= (plan.max_position or inf):
         quantities |= {
             "thinned_position": thinned.position,
@@ -423,6 +443,8 @@ class Look:
     all_pages: int | None  # how many there are; an estimate where not all were looked at
     outlooks: tuple[Outlook, ...]  # what each model can say, the position-based one first
     why_not: dict[str, str]  # why a model is not among them
+    statistics: SufficientStatistics  # by which the position-based model was tested
+    tests: ModelTests | None  # of it; None where nothing can be estimated
     lost: LackingDays | None = None  # where clicks of days were lost, by those queries that were looked at
 
 
@@ -461,6 +483,8 @@ def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progr
             of_ubm: SufficientStatistics = merge_parts([compress_part(rows, ubm)], ubm)
             outlooks.append(outlook(of_ubm, engine.memory, share=min(1.0, of_ubm.n_queries / facts.queries)))
         of_pages = None if pages is None else page_facts(pages, log.roles.cell)
+        fitted = None if expected.estimate is None else expected.estimate.fitted
+        tests = None if fitted is None else run_model_tests(statistics, fitted, pages_to_test(read, plan), "none")
     return Look(
         facts=facts,
         details=details,
@@ -470,6 +494,8 @@ def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progr
         all_pages=None if of_pages is None else round(of_pages.pages * read.rows.used / max(of_pages.rows, 1)),
         outlooks=tuple(outlooks),
         why_not={UBM: why_not} if why_not else {},
+        statistics=statistics,
+        tests=tests,
         lost=lost,
     )
 

@@ -10,6 +10,7 @@ import scipy
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.counts.order import RowOrder
+from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import plural, population, shown
 from posbias.core.estimators import get_estimator, get_method
 from posbias.core.estimators.estimate import candidates
@@ -37,7 +38,7 @@ from posbias.core.theta.conditional import NO_CLICKS
 from posbias.core.training.scales import LEVEL_OF_SCALES, ScalesOfContexts
 from posbias.core.training.weights import WeightSummary
 from posbias.io.log.sql import sql_joined, sql_name, sql_where
-from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason, reason, sentence
+from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason, Severity, reason, sentence
 
 if TYPE_CHECKING:
     from posbias.core.evaluation.break_even import BreakEven
@@ -45,9 +46,9 @@ if TYPE_CHECKING:
 _MOST = 6  # contexts that a sentence names
 
 
-def cell_in_words(fit: Fit, number: int, *, context: bool = True) -> str:
+def cell_in_words(statistics: SufficientStatistics, number: int, *, context: bool = True) -> str:
     """A cell by its columns, with those of its context or without, e.g. `position 3, previous click 1`."""
-    statistics, row = fit.statistics, fit.statistics.cells.row(number, named=True)
+    row = statistics.cells.row(number, named=True)
     names = statistics.axes if statistics.plan.cell else statistics.plan.model.cell_columns
     names += statistics.plan.context if context else ()
     return ", ".join(f"{shown(name).replace('_', ' ')} {label_in_words(row[name])}" for name in names)
@@ -56,7 +57,9 @@ def cell_in_words(fit: Fit, number: int, *, context: bool = True) -> str:
 def references_in_words(fit: Fit, references: Integers) -> str:
     """The cells that others are compared with, but for their contexts, e.g. `position 1 or 2`."""
     if fit.statistics.plan.cell:
-        return " or ".join(dict.fromkeys(cell_in_words(fit, int(cell), context=False) for cell in references))
+        return " or ".join(
+            dict.fromkeys(cell_in_words(fit.statistics, int(cell), context=False) for cell in references)
+        )
     return f"{POSITION} {' or '.join(map(str, np.unique(fit.statistics.position_of_cell[references])))}"
 
 
@@ -139,7 +142,7 @@ def fit_reasons(fit: Fit, others: OtherModels | None = None, time: str | None = 
         *_change(fit, time),
         *_against_textbook_em(fit),
         *_placements(fit),
-        *_model_check(fit),
+        *model_reasons(fit.statistics, fit.free.propensity, fit.model_tests),
         *_from_rows(fit),
         *_shape_and_bins(fit),
         *_cell_form(fit),
@@ -159,7 +162,7 @@ def _estimate(fit: Fit) -> Iterator[Reason]:
         yield reason("textbook-em-not-converged", {"iterations": float(fit.joint.iterations)})
     first = int(candidates(fit.statistics, ())[0])
     if not linkage.identified[first] and not fit.statistics.plan.context:
-        first, reference = (cell_in_words(fit, number) for number in (first, int(linkage.references[0])))
+        first, reference = (cell_in_words(fit.statistics, number) for number in (first, int(linkage.references[0])))
         yield reason("other-reference", first=first, reference=reference)
     by_shape_alone = int((known & ~linkage.identified).sum())
     if by_shape_alone:
@@ -288,7 +291,8 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
     """Whether the ranker learns from the clicks, as far as the order of documents over time shows it."""
     if fit.statistics.plan.period is None:
         if get_method(fit.estimate.method).uses_strata:
-            yield reason_of_rows(fit.statistics.row_order)
+            arms_agree = fit.arms is not None and fit.arms.enough and not fit.arms.rejected
+            yield reason_of_rows(fit.statistics.row_order, NOTE if arms_agree else CAUTION)
         return
     period, start = fit.period, f"--period {fit.options.period}: "
     details, last = start + why(period), period.looks[-1] if period.looks else None
@@ -312,11 +316,12 @@ def _feedback(fit: Fit) -> Iterator[Reason]:
         yield reason("ranker-learns", {}, details, what_helps=what_helps)
 
 
-def reason_of_rows(order: RowOrder | None) -> Reason:
+def reason_of_rows(order: RowOrder | None, open_question: Severity = CAUTION) -> Reason:
     """Whether the ranker learns from the clicks, by the order of the rows of a log that says no times.
 
     Args:
         order: what it says; None where rows have none, or nothing can be compared.
+        open_question: how much it weighs that only times would settle it.
     """
     test = feedback_by_rows(order)
     if test is not None and test.rejected:
@@ -325,7 +330,7 @@ def reason_of_rows(order: RowOrder | None) -> Reason:
         return _little_feedback(test, _movement(test))
     details = "" if test is None else f"By the order of the rows: {_movement(test)}"
     in_order = test is not None and test.enough and order is not None and order.may_be_time
-    return reason("rows-in-order" if in_order else "ranker-not-tested", {}, details)
+    return reason("rows-in-order" if in_order else "ranker-not-tested", {}, details, severity=open_question)
 
 
 def feedback_over_times(order: RowOrder | None) -> list[Reason]:
@@ -397,7 +402,7 @@ def _change(fit: Fit, time: str | None) -> Iterator[Reason]:
     figures = {"day": day, "before": float(change.before[cell]), "after": float(change.after[cell])}
     example = "" if time is None else ", e.g. " + sql_where(f"CAST({sql_name(time)} AS DATE) >= '{day}'")
     details = _rests_on(change.test, fit)
-    yield reason("positions-changed", figures, details, cell=cell_in_words(fit, cell), example=example)
+    yield reason("positions-changed", figures, details, cell=cell_in_words(fit.statistics, cell), example=example)
 
 
 # --- whether the model and what is assumed beside it hold ---
@@ -439,21 +444,27 @@ def _placements(fit: Fit) -> Iterator[Reason]:
             yield reason("placement-random", figures, details, rows=test.rows)
 
 
-def _model_check(fit: Fit) -> Iterator[Reason]:
-    """Which tests of the model pass or fail, and what follows."""
-    tests = fit.model_tests
+def model_reasons(statistics: SufficientStatistics, theta: Floats, tests: ModelTests | None) -> Iterator[Reason]:
+    """Which tests of the model pass or fail, and what follows.
+
+    Args:
+        statistics: of the log.
+        theta: the estimate under that model, without a shape, shape (K,).
+        tests: of it; None where none could be made.
+    """
     if tests is None or not tests.made:
         return
+    model = statistics.plan.model.name
     if ATTRACTIVENESS in tests.rejected and tests.attractiveness is not None:
         test, doubted = tests.attractiveness, ATTRACTIVENESS in tests.doubts
-        lowest = int(np.nanargmin(fit.free.propensity))
-        ratio = float(fit.free.propensity[lowest] ** test.difference_of_logs)
-        details = f"{_denial(fit, doubted=doubted)} (p = {test.p_value_adjusted:.1g})"
-        severity, cell = STOP if doubted else CAUTION, cell_in_words(fit, lowest)
+        lowest = int(np.nanargmin(theta))
+        ratio = float(theta[lowest] ** test.difference_of_logs)
+        details = f"{_denial(model, doubted=doubted)} (p = {test.p_value_adjusted:.1g})"
+        severity, cell = STOP if doubted else CAUTION, cell_in_words(statistics, lowest)
         values = {"cell": cell, "less": ratio > 1}
         yield reason("popular-results-differ", {"ratio": ratio}, details, severity=severity, **values)
     if tests.depends_on_clicks_above:
-        yield _by_clicks_above(fit, tests)
+        yield _by_clicks_above(model, tests)
     passed = {name: test for name, test in tests.made.items() if not test.rejected}
     if passed:
         above = "clicks above the last one make no difference"
@@ -482,16 +493,15 @@ def _model_check(fit: Fit) -> Iterator[Reason]:
         yield reason("clicks-above-not-tested", why=tests.why_no_pages)
 
 
-def _denial(fit: Fit, *, doubted: bool) -> str:
+def _denial(name: str, *, doubted: bool) -> str:
     """That the model does not hold, or may not."""
-    name = fit.statistics.plan.model.name
     model = {"pbm": "The position-based model", "ubm": "The user browsing model"}.get(name, f"--model {name}")
     return f"{model} does not hold" if doubted else f"{model} may not hold"
 
 
-def _by_clicks_above(fit: Fit, tests: ModelTests) -> Reason:
+def _by_clicks_above(model: str, tests: ModelTests) -> Reason:
     doubted, above = bool(tests.depends_on_clicks_above & tests.doubts), tests.clicks_above
-    details, parts, rows = [_denial(fit, doubted=doubted)] if doubted else [], list[str](), tests.by_clicks_above
+    details, parts, rows = [_denial(model, doubted=doubted)] if doubted else [], list[str](), tests.by_clicks_above
     figures: dict[str, float | str | None] = {f"ratio_below_{row.clicks_above}_clicks": row.ratio for row in rows}
     if CLICKS_ABOVE in tests.rejected:
         columns = [f"{row.ratio:.2f}" for row in rows], [clicks_above_in_words(row) for row in rows]
@@ -613,7 +623,7 @@ def _cell_form(fit: Fit) -> Iterator[Reason]:
     # Of cells that contradict the product, that which it misses most: one alone at its position hardly differs.
     off = np.where(test.p_values < LEVEL, form.log_theta - np.log(fit.free.propensity), np.nan)
     where = int(np.nanargmax(np.abs(off))) if test.rejected else test.largest
-    values |= {"where": cell_in_words(fit, where), "missed": _missed(fit, test, np.arange(len(axes)))}
+    values |= {"where": cell_in_words(fit.statistics, where), "missed": _missed(fit, test, np.arange(len(axes)))}
     own = "cell-form.product-fits" if fit.options.cell_form == "free" else "cell-form.little-known"
     code = "cell-form" if product else own
     if test.rejected:
@@ -660,8 +670,8 @@ def _cell_columns(fit: Fit) -> Iterator[Reason]:
         for which, at in ends.items():
             if at != reference:
                 share = _share(*(100 * float(of[at]) for of in (theta, intervals.low, intervals.high)))
-                shares.append(f"the {which} goes to {cell_in_words(fit, at)}: {share}")
-        values: dict[str, Any] = {"by": " and ".join(many), "reference": cell_in_words(fit, reference)}
+                shares.append(f"the {which} goes to {cell_in_words(fit.statistics, at)}: {share}")
+        values: dict[str, Any] = {"by": " and ".join(many), "reference": cell_in_words(fit.statistics, reference)}
         yield reason("cells-differ.many", {}, "; ".join(many.values()), shares=", and ".join(shares), **values)
 
 
@@ -675,7 +685,9 @@ def _missed(fit: Fit, test: ContrastTest, cells: Integers) -> str:
     """The smallest and largest factors that four of five such logs show, with the cells of these contrasts."""
     known = np.flatnonzero(np.isfinite(test.detectable))
     ends = dict.fromkeys(int(known[of(test.detectable[known])]) for of in (np.argmin, np.argmax))
-    return " to ".join(f"{np.exp(test.detectable[at]):.2f} ({cell_in_words(fit, int(cells[at]))})" for at in ends)
+    return " to ".join(
+        f"{np.exp(test.detectable[at]):.2f} ({cell_in_words(fit.statistics, int(cells[at]))})" for at in ends
+    )
 
 
 # --- differences between positions, contexts and clicks above that a log may lack ---

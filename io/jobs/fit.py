@@ -10,7 +10,6 @@ from msgspec import structs
 
 from posbias.core.arrays.linalg import loaded_meanwhile
 from posbias.core.arrays.threads import meanwhile
-from posbias.core.counts.checks import CountedPages, count_pages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.odd_days import days_lacking_clicks
 from posbias.core.counts.sufficient_statistics import SIGNATURE
@@ -25,7 +24,7 @@ from posbias.core.standard_errors.column import WholeLog
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages
 from posbias.core.training.weights import WeightOptions, as_count
 from posbias.io.counting.count import CountedLog, PairsOfPart, count_log, read_log, read_statistics
-from posbias.io.counting.profile import facts_of_rows, faults_of_log, profile_of_days
+from posbias.io.counting.profile import ROWS_TO_TEST, facts_of_rows, faults_of_log, pages_to_test, profile_of_days
 from posbias.io.counting.warehouse import about_export
 from posbias.io.engines.engine import Engine, KeepSessions, ReadLog, sample_rows
 from posbias.io.fits.saved_fit import PreviousFit, StoredFit, estimate_section
@@ -56,8 +55,6 @@ from posbias.io.training.feature_parts import FeaturesRequest, RowsRequest
 from posbias.io.training.feature_tables import check_features
 
 SCHEMA = "posbias.result"
-MOST_ROWS = 1 << 17
-"""Impressions that are looked at, about."""
 
 
 @dataclass(frozen=True)
@@ -324,7 +321,7 @@ class CellFit:
                 beside=BesideCounts(
                     sum_sessions=None if read is None else partial(sum_sessions, read),
                     unbinned=counted.unbinned,
-                    pages=partial(sample_pages, counted),
+                    pages=partial(pages_to_test, read, counted.plan),
                     from_rows=from_rows,
                 ),
                 on_iteration=stage.say,
@@ -345,7 +342,7 @@ class CellFit:
         doubted = tests is not None and bool(tests.rejected or counted.plan.model.beside_position)
         if doubted and self.compare is not False:
             with result.progress.stage("looking at other click models"):
-                sample = _some_rows(counted, MOST_ROWS // 2) if can_compare(counted.plan) else None
+                sample = _some_rows(counted, ROWS_TO_TEST // 2) if can_compare(counted.plan) else None
                 others = None if sample is None else compare_models(sample, counted.plan.model.name)
         if others is not None:
             result.content["other_models"] = {
@@ -387,13 +384,6 @@ def sum_sessions(read: ReadLog, log: WholeLog) -> ClusterSums:
 
 def _sums_of_part(_: int, impressions: pl.LazyFrame, log: WholeLog) -> ClusterSums:
     return log.sums_of(impressions)
-
-
-def sample_pages(counted: CountedLog) -> CountedPages | None:
-    """Whole pages of some queries, by what was clicked above; None where there are none or they are not needed."""
-    sample = None if counted.plan.weighted else _some_rows(counted, MOST_ROWS)
-    by_position = replace(counted.plan, position_bins=())  # of a bin's positions, one is clicked more than the other
-    return None if sample is None else count_pages(sample, by_position)
 
 
 def _some_rows(counted: CountedLog, most: int) -> pl.DataFrame | None:

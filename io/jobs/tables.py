@@ -179,7 +179,7 @@ def propensity_table(fit: Fit) -> list[Printed]:
     by_method = "" if fit.estimate.method == ConditionalEstimator.name else f" (--method {fit.estimate.method})"
     references: list[int] = fit.estimate.linkage.references.tolist()
     contexts, shrunk, borrowed = ", ".join(fit.statistics.plan.context), fit.shrunk, list[str]()
-    relative_to = cell_in_words(fit, references[0])
+    relative_to = cell_in_words(fit.statistics, references[0])
     if contexts:  # in every one its own
         relative_to = f"{references_in_words(fit, fit.estimate.linkage.references)} of each {contexts}"
     form = ", as a product of effects" if fit.cell_form == "product" else ""
@@ -211,7 +211,9 @@ def propensity_table(fit: Fit) -> list[Printed]:
     columns += _compared(fit, rows)
     if fit.shrunk is None and fit.propensities["linking_clicks"].sum():
         columns.append(_numbers("linking\nclicks", "linking_clicks", rows, ",.0f", spare=1))
-    remarks = [f"{cell_in_words(fit, number)}: {row['reason']}" for number, row in enumerate(rows) if row["reason"]]
+    remarks = [
+        f"{cell_in_words(fit.statistics, number)}: {row['reason']}" for number, row in enumerate(rows) if row["reason"]
+    ]
     if len(remarks) > _MOST_REMARKS:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
     below = more(len(rows), "cells in propensities.parquet (--csv writes CSV as well)")

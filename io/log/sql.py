@@ -96,6 +96,13 @@ def sql_where(condition: str) -> str:
     return sql_option(f"SELECT * FROM {VIEW} WHERE {condition}")
 
 
+def sql_of_first_pages(page: str, of: Sequence[str], time: str) -> str:
+    """The option that reads only the first page of each combination of values of some columns, for messages."""
+    by, order = ", ".join(map(sql_name, of)), f"{sql_name(time)}, {sql_name(page)}"
+    first = f"first_value({sql_name(page)}) OVER (PARTITION BY {by} ORDER BY {order})"
+    return sql_option(f"SELECT * FROM {VIEW} QUALIFY {sql_name(page)} = {first}")
+
+
 def sql_joined(columns: Sequence[str], name: str) -> str:
     """The option that joins the texts of several columns as one more, for messages."""
     texts = ", '-', ".join(map(sql_name, columns))

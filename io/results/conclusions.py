@@ -146,11 +146,13 @@ def conclude(headline: str, reasons: Sequence[Reason], following: str | None) ->
     """
     meanings: list[str] = []  # the first reasons of each severity in few words each
     for severity in (STOP, CAUTION):
-        codes = list(dict.fromkeys(reason.code for reason in reasons if reason.severity == severity))
+        of_severity = dict.fromkeys(reason.code for reason in reasons if reason.severity == severity)
+        codes = [code for code in of_severity if code not in CONDITIONS]  # which stand before the result
         more = f" ({len(codes) - _MOST_NAMED} more below)" if len(codes) > _MOST_NAMED else ""
         meanings.append(", and ".join(CODES[code] for code in codes[:_MOST_NAMED]) + more)
     stops, cautions = meanings
-    verdict: Verdict = "do not use" if stops else "with care" if cautions else "good"
+    careful = any(reason.severity == CAUTION for reason in reasons)
+    verdict: Verdict = "do not use" if stops else "with care" if careful else "good"
     sentence = f"{headline}; but {cautions}" if cautions else headline
     rests_on = [CONDITIONS[reason.code] for reason in reasons if reason.code in CONDITIONS]
     sentence = stops or ": ".join([*dict.fromkeys(rests_on), sentence])

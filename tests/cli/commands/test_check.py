@@ -313,7 +313,7 @@ def test_a_reason_of_several_lines_is_printed_as_lines(run_in_process: Run, log:
 def test_sessions_of_one_row_each_are_no_pages(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
     log.with_row_index("row").with_columns(session="row").drop("row").write_parquet(tmp_path / "log.parquet")
 
-    (warning,) = checked(run_in_process, "log.parquet")["warnings"]
+    _, warning = checked(run_in_process, "log.parquet")["warnings"]  # after that on times
 
     assert "The 15,000 pages have 1.0 results each, most of them below position 1" in warning
 
@@ -354,6 +354,32 @@ def test_of_many_parts_some_tell_the_errors_of_all(
     assert "(query, doc) pairs" in run_in_process("check", "log.parquet").stdout.partition("about")[2]
 
 
+CLICKED: dict[str, pl.Expr] = {
+    "robots": (pl.col("session") % 30 == 0) & (pl.col("position") % 5 > 0),
+    "the first result plays by itself": (pl.col("session") % 5 == 0) & (pl.col("position") == 1),
+    "the next result plays by itself": CLICK.shift(1).over("session", order_by="position") == 1,
+    "nothing": pl.lit(value=False),
+}
+
+
+@pytest.mark.parametrize("what", CLICKED)
+@pytest.mark.slow_after(1)
+def test_check_doubts_what_a_fit_of_the_same_pages_doubts(run_in_process: Run, tmp_path: Path, what: str) -> None:
+    log = good_log().with_columns(click=(CLICK == 1) | CLICKED[what].fill_null(value=False)).cast({"click": pl.Int8})
+    log.write_parquet(tmp_path / "log.parquet")
+
+    found = checked(run_in_process, "log.parquet", code=None)["reasons"]
+    run_in_process("fit", "log.parquet", "--no-compare", "-o", "fit")
+
+    of_fit = manifest_of(tmp_path / "fit")["reasons"]
+    said, doubted = (
+        {(one["code"], one["severity"]) for one in of if one["severity"] in {"caution", "stop"}}
+        for of in (found, of_fit)
+    )
+    assert said >= doubted
+    assert bool(doubted) is (what != "nothing")
+
+
 # --- how it is said -------------------------------------------------------------------------------------------
 
 
@@ -373,16 +399,16 @@ def test_the_table_for_people_fits_the_terminal_and_cuts_no_number(
     done = run_in_process("check", "log.parquet", "--weight-column", "copies", code=0)
 
     conclusion, command, *report = done.stdout.splitlines()
-    assert conclusion.startswith("✔ Good, if the ranker did not learn from these clicks: ")
+    assert conclusion.startswith("! With care, if the ranker did not learn from these clicks: ")
     assert command == "next: posbias run log.parquet --weight-column copies -o result"
-    assert max(len(line) for line in report if not line.startswith("- ")) <= width
+    assert max(len(line) for line in report if line[:2] not in {"- ", "! "}) <= width
     assert "…" not in done.stdout
     assert done.stderr == ""
 
 
 @pytest.mark.slow
 def test_quiet_says_only_what_is_wrong(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    log.write_parquet(tmp_path / "good.parquet")
+    good_log().write_parquet(tmp_path / "good.parquet")
     log.filter(CLICK == 1).write_parquet(tmp_path / "bad.parquet")
 
     good, bad = run_in_process("check", "good.parquet", "--quiet"), run_in_process("check", "bad.parquet", "--quiet")

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from arm_logs import log_of_arms
+from checked_logs import checked
 from command_results import Run, manifest_of
 from small_logs import log_in_order
 
@@ -105,6 +106,24 @@ def test_where_rows_show_no_feedback_the_verdict_rests_on_their_order(
     )  # movement between them is unseen
 
 
+@pytest.mark.parametrize("order", ["pages", "rows"])
+@pytest.mark.slow_after(1)
+def test_a_ranker_that_learns_is_never_called_good_where_the_order_of_time_is_lost(
+    run_in_process: Run, tmp_path: Path, learns: pl.DataFrame, order: str
+) -> None:
+    shuffled = learns.sample(fraction=1, shuffle=True, seed=1)
+    (shuffled if order == "rows" else learns.sort(pl.col("session").hash(1), "position")).write_parquet(
+        tmp_path / "log.parquet"
+    )
+
+    found = checked(run_in_process, "log.parquet")
+    reasons = fitted(run_in_process, tmp_path, "log.parquet")[2]
+
+    assert (found["verdict"], manifest_of(tmp_path / "out")["verdict"]) == ("with care", "with care")
+    assert {"ranker-not-tested", "rows-in-order"} & reasons.keys()
+    assert any("the propensities are wrong" in warning for warning in found["warnings"])
+
+
 @pytest.mark.slow
 def test_pages_of_one_arm_after_those_of_the_other_are_no_order_of_time(run_in_process: Run, tmp_path: Path) -> None:
     log = log_of_arms("learns", 0, queries=40, pages=120).drop("timestamp", "segment")
@@ -160,7 +179,7 @@ def test_where_no_order_can_tell_the_verdict_says_what_it_rests_on(
     log.write_parquet(tmp_path / "log.parquet")
 
     code, conclusion, reasons = fitted(run_in_process, tmp_path, "log.parquet", *words)
-    assert (code, reasons["ranker-not-tested"]) == (0, "note")
+    assert (code, reasons["ranker-not-tested"]) == (0, "caution")
     assert conclusion.startswith(CONDITION)
 
 

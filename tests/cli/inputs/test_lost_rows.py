@@ -107,6 +107,44 @@ def test_pages_that_end_at_their_last_click_in_part_are_a_caution(
     assert reasons_of(tmp_path / "out")["pages-end-on-clicks"]["severity"] == "caution"
 
 
+LAST = pl.col("position").filter(CLICK == 1).max().over("session")
+DEPTH = pl.col("session").hash(seed=4) % 9 + 1
+CUT = {  # the last row that is logged of a page, and whether that depends on the clicks above or below
+    "two rows below the last click": (LAST + 2, True),
+    "screen of the last click": (((LAST - 1) // 3 + 1) * 3, True),
+    "pages of any length": (DEPTH, False),
+    "users who leave after a click": (
+        pl.col("position").filter((CLICK == 1) & (pl.col("session") % 3 > 0)).min().over("session"),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("where", CUT)
+def test_pages_that_end_soon_after_their_last_click_stop_and_pages_of_any_length_do_not(
+    run_in_process: Run, tmp_path: Path, log: pl.DataFrame, where: str
+) -> None:
+    end, is_cut = CUT[where]
+    log.filter(pl.col("position") <= end.fill_null(99)).write_parquet(tmp_path / "log.parquet")
+
+    run_in_process("collect", "log.parquet", "-o", "out", code=int(is_cut))
+
+    stops = {code for code, reason in reasons_of(tmp_path / "out").items() if reason["severity"] == "stop"}
+    assert stops == ({"pages-end-on-clicks"} if is_cut else set())
+
+
+def test_gaps_say_how_wrong_the_number_is_at_worst(run_in_process: Run, tmp_path: Path, log: pl.DataFrame) -> None:
+    half = pl.concat_str("session", "position").hash(seed=3) % 2 == 0
+    log.filter((pl.col("position") != 6) | half).write_parquet(tmp_path / "log.parquet")
+
+    run_in_process("collect", "log.parquet", "-o", "out", code=0)
+
+    found = reasons_of(tmp_path / "out")["pages-with-gaps"]
+    assert found["figures"]["position"] == 6
+    assert found["figures"]["lacking"] == pytest.approx(0.5, abs=0.03)
+    assert "2.0 times too high" in found["sentence"]
+
+
 def test_rows_below_the_fold_that_are_logged_for_their_clicks_stop_and_the_option_named_leaves_them_out(
     run_in_process: Run, tmp_path: Path, log: pl.DataFrame
 ) -> None:
