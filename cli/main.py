@@ -32,7 +32,7 @@ from posbias.cli.messages import complain, escape_warnings, fail, fail_by_a_faul
 from posbias.cli.options.config import no_setting, source_of
 from posbias.cli.options.groups import SETTINGS, CommonOptions, LogOptions
 from posbias.cli.options.option import check_are_there, declared, parameter_of, read_plainly, write_parameters
-from posbias.core.choices import read_settings, settings_in
+from posbias.core.choices import read_settings, settings_of
 from posbias.core.errors import PosbiasError, RoleError, SchemaError, UsageError
 
 _HELP = """Estimate position bias from click logs, and write training files that correct for it.
@@ -352,7 +352,7 @@ def _check_effects(invocation: typer.Context, values: Mapping[str, Any]) -> None
             given[option.name] = " ".join([flag, *texts])
     situation = dict(values)
     for name in SETTINGS.keys() & values.keys():
-        situation |= {setting: entry.default for setting, entry in settings_in(SETTINGS[name]).items()}
+        situation |= {setting: entry.default for setting, entry in settings_of(SETTINGS[name]).items()}
         situation |= values[name] or {}
     check_effects(given, Situation(invocation.info_name or "", situation))
 

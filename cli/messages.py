@@ -24,7 +24,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TextIO
 
-from posbias.core.errors import escaped_json, masked, shown, shown_lines
+from posbias.core.errors import escape_unseen_in_json, mask_secrets, printable, printable_lines
 from posbias.io import clock
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def tell(*lines: str, level: Level = "info") -> None:
     """
     kept = _captured.get()
     if kept is not None:
-        kept.warnings += [shown_lines(lines)] if level == "warning" else []
+        kept.warnings += [printable_lines(lines)] if level == "warning" else []
         return
     text = _formatted(lines, level, _OPENINGS[level])
     with contextlib.suppress(OSError):
@@ -194,14 +194,14 @@ def fail(*lines: str, kind: str, exit_code: int) -> None:
     """
     complain(*lines)
     if _json_of["errors"]:
-        error = {"message": masked("\n".join(lines)), "kind": kind, "exit_code": exit_code}
+        error = {"message": mask_secrets("\n".join(lines)), "kind": kind, "exit_code": exit_code}
         with contextlib.suppress(OSError):
             sys.stdout.write(_json({"error": error}) + "\n")
 
 
 def stopped(message: str) -> str:
     """The message when a signal ends the process, on a line of its own, after what the key left."""
-    return _formatted([message], "error", "") if is_json() else f"\nposbias: {shown(message)}"
+    return _formatted([message], "error", "") if is_json() else f"\nposbias: {printable(message)}"
 
 
 def fail_by_a_fault(exit_code: int) -> None:
@@ -229,8 +229,8 @@ def escape_warnings() -> None:
 def _formatted(lines: Sequence[str], level: Level, opening: str) -> str:
     """A message as it is printed."""
     if is_json():
-        return _json({"time": clock.now().isoformat(), "level": level, "message": masked("\n".join(lines))})
-    text = opening + shown_lines(lines)
+        return _json({"time": clock.now().isoformat(), "level": level, "message": mask_secrets("\n".join(lines))})
+    text = opening + printable_lines(lines)
     if not sys.stderr.isatty():
         return text
     width = _width()
@@ -245,7 +245,7 @@ def _formatted(lines: Sequence[str], level: Level, opening: str) -> str:
 
 
 def _json(content: object) -> str:
-    return escaped_json(json.dumps(content, ensure_ascii=False))
+    return escape_unseen_in_json(json.dumps(content, ensure_ascii=False))
 
 
 def _width() -> int:

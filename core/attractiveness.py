@@ -45,7 +45,7 @@ import scipy
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_rows
 from posbias.core.arrays.linalg import by_unit_and_cell
 from posbias.core.arrays.optimize import Derivatives, minimize_within
-from posbias.core.arrays.threads import at_once
+from posbias.core.arrays.threads import thread_map
 from posbias.core.choices import BetaPrior
 
 SHARED_NODES = 64
@@ -116,7 +116,7 @@ def _jacobi_rule(n_nodes: int, at_zero: float, at_one: float) -> tuple[Floats, F
     return rule
 
 
-def modes_of(table: CountTable, theta: Floats, a: float, b: float) -> Floats:
+def posterior_modes(table: CountTable, theta: Floats, a: float, b: float) -> Floats:
     """The mode of each unit's posterior density on the logit scale, shape (J,).
 
     It is the root of (a + C) - b gamma/(1 - gamma) - sum (n - c) theta gamma/(1 - theta gamma). That function is
@@ -144,7 +144,7 @@ def _concentrated(table: CountTable, theta: Floats, a: float, b: float) -> tuple
     gamma for every a, b > 0, so the mode is unique and inside (0, 1). Nodes are placed by their distance from the
     mode, d = u - u_mode; gamma - gamma_mode = d (2 u_mode + d).
     """
-    modes, theta_there = modes_of(table, theta, a, b), theta[table.cell]
+    modes, theta_there = posterior_modes(table, theta, a, b), theta[table.cell]
     u_modes, skips, clicks = np.sqrt(modes), table.impressions - table.clicks, table.sum_by_unit(table.clicks)
     rate = theta_there / (1 - theta_there * table.spread(modes))
     own = (a + clicks) / modes**2 + b / (1 - modes) ** 2
@@ -178,7 +178,7 @@ def _concentrated(table: CountTable, theta: Floats, a: float, b: float) -> tuple
         low, span = lowest[units], np.outer(highest[units] - lowest[units], node)
         distance = low[:, np.newaxis] + span
         shift = distance * (2 * u_mode + distance)
-        entries, start = table.entries_of(units)
+        entries, start = table.entry_indices(units)
         change = np.repeat(shift, np.diff(start), axis=0)
         change *= -rate[entries, np.newaxis]
         np.log1p(change, out=change)
@@ -201,9 +201,7 @@ def _concentrated(table: CountTable, theta: Floats, a: float, b: float) -> tuple
 _BLOCK_OF_VARIANCES = 4_000_000  # numbers in one dense block of work, 32 MB
 
 
-def with_errors_of_theta(
-    table: CountTable, examination: Floats, covariance: Floats, mean: Floats, std_dev: Floats
-) -> Floats:
+def total_std_dev(table: CountTable, examination: Floats, covariance: Floats, mean: Floats, std_dev: Floats) -> Floats:
     """The standard deviation of gamma, theta's own errors included, shape (J,).
 
     Args:
@@ -231,7 +229,7 @@ def with_errors_of_theta(
             moved[entries] = of_units[block.unit_of_entry[entries] - first, block.cell[entries]]
         total[units] = np.sqrt(std_dev[units] ** 2 + block.sum_by_unit(slope * moved))
 
-    for _ in at_once(add, table.blocks()):
+    for _ in thread_map(add, table.blocks()):
         pass
     return total
 
@@ -319,7 +317,7 @@ def posterior_by_position(
             beta = BetaPrior(means[number], strengths[number])
             mean[units][those], deviation[units][those] = posterior(block.take(those), propensity, beta)
 
-    for _ in at_once(work, table.blocks()):
+    for _ in thread_map(work, table.blocks()):
         pass
     return mean, deviation
 

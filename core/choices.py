@@ -384,7 +384,7 @@ def setting(help_text: str, default: Any = None, **limits: float) -> Any:  # noq
     return field(default=default, metadata={"help": help_text, "limits": limits})
 
 
-def settings_in(kind: type) -> dict[str, Field[Any]]:
+def settings_of(kind: type) -> dict[str, Field[Any]]:
     """The fields of a dataclass that are settings, by name."""
     return {entry.name: entry for entry in fields(kind) if "help" in entry.metadata}
 
@@ -412,7 +412,7 @@ def read_settings(flag: str, texts: Sequence[str], kind: type) -> dict[str, Any]
     Raises:
         UsageError: a name is unknown or given twice, or a value is of another type, or out of range.
     """
-    known, hints, values = settings_in(kind), get_type_hints(kind), dict[str, Any]()
+    known, hints, values = settings_of(kind), get_type_hints(kind), dict[str, Any]()
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
         name = name.replace("-", "_")

@@ -120,7 +120,7 @@ _UNSEEN = re.compile(
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
-def escaped(text: str, *, keep: str = "") -> str:
+def escape_unseen(text: str, *, keep: str = "") -> str:
     r"""A text with each unseen character written as Python writes it, e.g. `\x1b`, `\u202e`.
 
     Args:
@@ -130,7 +130,7 @@ def escaped(text: str, *, keep: str = "") -> str:
     return _UNSEEN.sub(lambda match: match[0] if match[0] in keep else _as_escape(match[0]), text)
 
 
-def escaped_json(text: str) -> str:
+def escape_unseen_in_json(text: str) -> str:
     r"""JSON that says the same without unseen characters, `\u007f`; those between its values stay."""
     return _UNSEEN.sub(lambda match: match[0] if match[0] == "\n" else json.dumps(match[0])[1:-1], text)
 
@@ -165,7 +165,7 @@ _HEADER = re.compile(
 _TOKEN_OF_AWS = re.compile(r"(<Token[^<>]{0,20}>)[^<>]+")
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """A text in which `***` stands for passwords and keys.
 
     These are what stands before the @ of a URL, parameters of a URL that sign it (`X-Amz-Signature`, `sig`, `token`,
@@ -183,9 +183,9 @@ def holds_key(url: str) -> bool:
     return _PARAMETER.search(url) is not None
 
 
-def masked_values(content: object) -> Any:  # noqa: ANN401 - what was given
+def mask_secrets_in_values(content: object) -> Any:  # noqa: ANN401 - what was given
     """Plain values (of JSON) with all their texts masked; keys stay."""
-    return _with_texts(content, masked)
+    return _with_texts(content, mask_secrets)
 
 
 def values_without_markup(content: object) -> Any:  # noqa: ANN401 - what was given
@@ -226,24 +226,24 @@ def _of_place(match: re.Match[str]) -> bool:
     return _PORT.match(after) is not None
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """A name, a value or a sentence on one line, without secrets and with unseen characters as escapes."""
-    return escaped(masked(text))
+    return escape_unseen(mask_secrets(text))
 
 
-def in_html(text: str, *, keep: str = "") -> str:
+def html_text(text: str, *, keep: str = "") -> str:
     """A text as HTML that shows it, also between quotes, without secrets and with unseen characters as escapes.
 
     Args:
         text: what is shown.
         keep: unseen characters that stay as they are.
     """
-    return html.escape(escaped(masked(text), keep=keep))
+    return html.escape(escape_unseen(mask_secrets(text), keep=keep))
 
 
-def shown_lines(lines: Iterable[str]) -> str:
-    """A message of several lines, each as `shown` has it; those after the first are indented."""
-    first, *others = map(shown, lines)
+def printable_lines(lines: Iterable[str]) -> str:
+    """A message of several lines, each as `printable` has it; those after the first are indented."""
+    first, *others = map(printable, lines)
     return "\n".join([first, *(line if line.startswith(" ") else f"  {line}" for line in others)])
 
 

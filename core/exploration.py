@@ -59,7 +59,7 @@ import scipy
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.linalg import NORMAL, connected
-from posbias.core.counts.sufficient_statistics import context_numbers, number_rows
+from posbias.core.counts.sufficient_statistics import context_numbers, dense_row_ranks
 from posbias.core.errors import IdentifiabilityError, LogFormatError
 from posbias.core.fit.propensities import STD_ERROR, working_theta
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
@@ -249,7 +249,7 @@ class DesignInputs:
         # A page keeps the values of what does not follow from the position, as a row of a grid does.
         values = self.table.group_by(POSITION).agg(pl.col(self.cell).n_unique())
         beside = [name for name in self.cell if (values[name] > 1).any()]
-        curve = number_rows(self.table.select(*self.context, *beside)) if beside else context
+        curve = dense_row_ranks(self.table.select(*self.context, *beside)) if beside else context
         propensity = self.numbers(self.columns["propensity"])
         impressions, clicks = self.numbers(IMPRESSIONS), self.numbers(CLICKS)
         theta = working_theta(propensity, impressions, clicks, position, curve)
@@ -399,7 +399,7 @@ def upper_bounds(mean: Floats, std_dev: Floats) -> Floats:
     return np.where(std_dev > _LEAST_DEVIATION, bound, mean)
 
 
-def documents_to_show(
+def most_promising_documents(
     pairs: pl.DataFrame, context: Sequence[str], top: int, alpha: float | None = None
 ) -> pl.DataFrame:
     """The documents that may be among the best of their query, each query's by their bound.

@@ -65,7 +65,7 @@ from typing import Self
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Added, CountTable, Flags, Floats, Hashes, Integers, starts, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Hashes, Integers, Sums, starts, sum_by_number
 from posbias.core.arrays.linalg import solve
 from posbias.core.choices import Cluster
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
@@ -88,7 +88,7 @@ from posbias.core.standard_errors.column import sums_of_impressions
 from posbias.core.standard_errors.contrasts import ratio_of_sums
 from posbias.core.theta import conditional
 from posbias.core.theta.conditional import ConditionalFit
-from posbias.core.training.weights import hashes
+from posbias.core.training.weights import split_hashes
 
 FOLDS = 2
 
@@ -135,12 +135,12 @@ _STEP, _FIRST, _SECOND = (np.uint64(number) for number in (0x9E3779B97F4A7C15, 0
 _LARGEST = float(2**64)
 
 
-def draws_of(sessions: pl.Series, seed: int) -> Hashes:
+def session_draws(sessions: pl.Series, seed: int) -> Hashes:
     """A number for each session, all equally likely, shape (n,).
 
     The hash of the id and the seed are mixed by SplitMix64 (Steele, Lea & Flood 2014).
     """
-    mixed = np.array(hashes(sessions), np.int64).view(np.uint64)
+    mixed = np.array(split_hashes(sessions), np.int64).view(np.uint64)
     with np.errstate(over="ignore"):
         mixed = mixed + _STEP * np.random.SeedSequence(seed).generate_state(1, np.uint64)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
@@ -148,7 +148,7 @@ def draws_of(sessions: pl.Series, seed: int) -> Hashes:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def fold_of(draws: Hashes) -> Integers:
+def fold_numbers(draws: Hashes) -> Integers:
     """The fold of each, 0 .. `FOLDS` - 1."""
     return (draws % np.uint64(FOLDS)).astype(np.int64)
 
@@ -327,13 +327,13 @@ def regression_em(
     for iteration in range(iterations):
         examined, relevant = expectation(theta[rows.cell], relevance, rows.click)
         label = (draws.random(len(relevance)) < relevant).astype(np.float64)
-        relevance = regressed(features, rows, label)
+        relevance = regress_labels(features, rows, label)
         theta = rows.mean_by_cell(examined)
         on_iteration(f"regression EM {iteration + 1}")
     return theta
 
 
-def regressed(features: BinnedRows, rows: LearningRows, label: Floats) -> Floats:
+def regress_labels(features: BinnedRows, rows: LearningRows, label: Floats) -> Floats:
     """Relevance by trees that are fitted anew to labels, shape (n,)."""
     mean = float(np.average(label, weights=rows.weight))
     steeper = replace(features, options=replace(features.options, rate=RATE))
@@ -402,7 +402,7 @@ class ScoredRows:
 
 
 @dataclass(frozen=True)
-class ExposureCounts(Added):
+class ExposureCounts(Sums):
     """Exposure and clicks by stratum and cell; those of two parts of a log add up."""
 
     exposure: Floats  # weighted sum of g, shape (S, K)
@@ -462,7 +462,7 @@ class ExposureEstimate:
         row_unit = number[self.context[rows.cell] * self.n_strata + rows.stratum]
         known = np.flatnonzero((row_unit >= 0) & self.fit.linkage.identified[rows.cell])
         log_theta = self.fit.log_theta[linked.cells]
-        _, log_total = conditional.shares_at(linked.table, log_theta)
+        _, log_total = conditional.click_shares(linked.table, log_theta)
         unit, cell = row_unit[known], np.searchsorted(linked.cells, rows.cell[known])
         expected = rows.exposure[known] * np.exp(np.log(linked.unit_clicks) - log_total)[unit] * np.exp(log_theta[cell])
         residual = rows.weight[known] * (rows.click[known] - expected)

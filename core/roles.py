@@ -79,62 +79,62 @@ _NOT_CLICKED = re.compile(
 _NEGATED = frozenset(("no", "not", "non", "un", "without", "prev", "previous", "past", "prior", "last", "history"))
 
 
-def plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A name without what people write differently, e.g. `SessionID`, `session-id` -> `sessionid`, `Pos.` -> `pos`."""
     return _MARKS.sub("", name).lower()
 
 
-def endings(path: str) -> list[str]:
+def path_endings(path: str) -> list[str]:
     """The ends of a path, as plain names, e.g. `results.document.id` -> id, documentid; none of what is no path."""
     parts = path.split(".")
-    return [plain("".join(parts[first:])) for first in range(len(parts) - 1, 0, -1)]
+    return [plain_name("".join(parts[first:])) for first in range(len(parts) - 1, 0, -1)]
 
 
-def words(name: str) -> list[str]:
+def words_in(name: str) -> list[str]:
     """The words of a name, e.g. `wasClicked` -> was, clicked; `hits.product_SKU` -> hits, product, sku."""
     return [word.lower() for word in _BETWEEN_WORDS.split(name) if word]
 
 
-def says_page(name: str) -> bool:
+def is_page_name(name: str) -> bool:
     """Whether a name, or the end of a path, is that of the number of a page of results, e.g. `serp_page`, `pageNo`."""
-    return any(_PAGE.fullmatch(end) for end in (plain(name), *endings(name)))
+    return any(_PAGE.fullmatch(end) for end in (plain_name(name), *path_endings(name)))
 
 
-def says_offset(name: str) -> bool:
+def is_offset_name(name: str) -> bool:
     """Whether a name, or the end of a path, is that of the number of results above a page, e.g. `offset`, `from`."""
-    return any(_OFFSET.fullmatch(end) for end in (plain(name), *endings(name)))
+    return any(_OFFSET.fullmatch(end) for end in (plain_name(name), *path_endings(name)))
 
 
-def says_rank(name: str) -> bool:
+def is_rank_name(name: str) -> bool:
     """Whether a name says where something stands, e.g. `clicked.rank`, `clickedIndex`."""
-    return not _RANKS.isdisjoint(words(name))
+    return not _RANKS.isdisjoint(words_in(name))
 
 
-def says_count(name: str) -> bool:
+def is_count_name(name: str) -> bool:
     """Whether a name is that of a number of impressions, e.g. `Impressions`, `impression_cnt`, `pv`."""
-    return _COUNT.fullmatch("".join(words(name))) is not None
+    return _COUNT.fullmatch("".join(words_in(name))) is not None
 
 
-def says_team(name: str) -> bool:
+def is_team_name(name: str) -> bool:
     """Whether a name may be that of the team of a document, e.g. `team`, `docs.[interleaving]`, `interleaving_team`."""
-    of_name = words(name.rpartition(".")[2])
+    of_name = words_in(name.rpartition(".")[2])
     return "".join(of_name) in TEAMS or not {"team", "teams"}.isdisjoint(of_name)
 
 
-def says_summed_rank(name: str) -> bool:
+def is_summed_rank_name(name: str) -> bool:
     """Whether a name is that of a sum or an average of positions, e.g. `sum_position`, `avgRank`."""
-    return _SUMMED_RANK.fullmatch("".join(words(name))) is not None
+    return _SUMMED_RANK.fullmatch("".join(words_in(name))) is not None
 
 
-def tells(role: str, name: str) -> bool:
+def has_role_word(role: str, name: str) -> bool:
     """Whether a name, or the end of a path, has a word of a role, e.g. `item_clicks`, `hits.wasClicked`."""
-    in_name = {form for word in words(name.rpartition(".")[2]) for form in (word, word.removesuffix("s"))}
+    in_name = {form for word in words_in(name.rpartition(".")[2]) for form in (word, word.removesuffix("s"))}
     return not in_name.isdisjoint(_TELLING_WORDS[role]) and in_name.isdisjoint(_NEGATED)
 
 
-def says_no_click(name: str) -> bool:
+def is_no_click_name(name: str) -> bool:
     """Whether the name says that a column of 0 and 1 holds something else than clicks, e.g. `in_stock`, `viewed`."""
-    return _NOT_CLICKED.search(plain(name.rpartition(".")[2])) is not None or not _NEGATED.isdisjoint(words(name))
+    return bool(_NOT_CLICKED.search(plain_name(name.rpartition(".")[2]))) or not _NEGATED.isdisjoint(words_in(name))
 
 
 def guesses(roles: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
@@ -147,10 +147,10 @@ def guesses(roles: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
 
     def likeness(role: str, column: str) -> float:
         """From 0 to 2: more for a name that is nearly a known one, then for a telling word, the first ones most."""
-        near = max(difflib.SequenceMatcher(None, plain(column), plain(name)).ratio() for name in ALIASES[role])
+        near = max(difflib.SequenceMatcher(a=plain_name(column), b=plain_name(name)).ratio() for name in ALIASES[role])
         if near >= _NEARLY:
             return 1 + near
-        in_name = {form for word in words(column) for form in (word, word.removesuffix("s"))}
+        in_name = {form for word in words_in(column) for form in (word, word.removesuffix("s"))}
         telling = enumerate(_TELLING_WORDS[role])
         return max((1 - number / 100 for number, word in telling if word in in_name), default=0)
 
@@ -275,7 +275,7 @@ def resolve_roles(
         return names
 
     keys = {role: named(getattr(requested, role), flags.get(role, FLAGS[role])) for role in KEY_ROLES}
-    for name in filter(says_summed_rank, keys[POSITION]):
+    for name in filter(is_summed_rank_name, keys[POSITION]):
         raise SchemaError(f"{where}: column {name!r} ({FLAGS[POSITION]}): {NO_SUM_OF_RANKS}")
     of_others = {**_FLAGS_OF_OTHERS, "features": requested.features_by}
     others = {role: named(getattr(requested, role), flag) for role, flag in of_others.items()}
@@ -358,22 +358,22 @@ def _search(
     known = {role: [name for name in columns if name.lower() in ALIASES[role]] for role in roles}
     if any(not known[role] for role in set(required).intersection(roles)):
         # Where the text of a query stands beside its id, as in OpenSearch UBI, the id is that of one page.
-        texts = [name for name in columns if plain(name) == _TEXT_OF_QUERY_ID]
+        texts = [name for name in columns if plain_name(name) == _TEXT_OF_QUERY_ID]
         if texts and len(known.get(QUERY, [])) == 1:
             known[QUERY] = texts
             guessed += [(flags[QUERY], name) for name in texts]
     taken |= {name for names in known.values() for name in names}
     for role in sorted((role for role in roles if not known[role]), key=list(NAMES_IN_EXPORTS).index):
-        free, nearly = [name for name in columns if name not in taken], {plain(name) for name in ALIASES[role]}
-        names = [name for name in free if plain(name) in nearly]
+        free, nearly = [name for name in columns if name not in taken], {plain_name(name) for name in ALIASES[role]}
+        names = [name for name in free if plain_name(name) in nearly]
         if role not in required:
             names = names if len(names) == 1 else []
         elif not names:
-            names = [name for name in free if plain(name) in NAMES_IN_EXPORTS[role]] or [
-                name for name in free if not nearly.union(NAMES_IN_EXPORTS[role]).isdisjoint(endings(name))
+            names = [name for name in free if plain_name(name) in NAMES_IN_EXPORTS[role]] or [
+                name for name in free if not nearly.union(NAMES_IN_EXPORTS[role]).isdisjoint(path_endings(name))
             ]
             guessed += [(flags[role], name) for name in names]
-            telling = [name for name in free if role == CLICK and not names and tells(CLICK, name)]
+            telling = [name for name in free if role == CLICK and not names and has_role_word(CLICK, name)]
             names = telling if len(telling) > 1 else names  # to be chosen from
         known[role] = names
         taken.update(names)
@@ -395,7 +395,7 @@ def _unclear(
     """The error that roles have several columns, or none; for the other arguments see `_search`."""
     hint, options_of_hint = _hint(columns)
     free = [name for name in columns if name not in taken and _why_unreadable(name) is None]
-    sums = [free.pop(free.index(name)) for name in filter(says_summed_rank, [*free])]
+    sums = [free.pop(free.index(name)) for name in filter(is_summed_rank_name, [*free])]
     guessed = {} if hint else guesses(missing, free)
     problems = [
         f"{len(names)} columns could be the {role}: {_listed(names)}. Choose one with {flags[role]} COLUMN."

@@ -124,7 +124,7 @@ class Roles:
     no_session: bool = False  # whether no column tells pages apart, whatever its name: a row with lists is one
     guessed: tuple[tuple[str, str], ...] = ()  # options with columns that were taken from likely, not certain names
 
-    def or_else(self, session: str, query: str, doc: str) -> "Roles":
+    def with_defaults(self, session: str, query: str, doc: str) -> "Roles":
         """The columns that were named, and these for the others, beside `position` and `click`."""
         key = {SESSION: self.session or (session,), QUERY: self.query or (query,), DOC: self.doc or (doc,)}
         return replace(self, **key, position=self.position or POSITION, click=self.click or CLICK)
@@ -181,7 +181,7 @@ def coarsest(kept: Sequence[Resolution | None]) -> Resolution | None:
     return next((resolution for resolution in RESOLUTIONS if resolution in kept), None)
 
 
-def coarsened(statistics: pl.LazyFrame, kept: Resolution) -> pl.LazyFrame:
+def coarsen_periods(statistics: pl.LazyFrame, kept: Resolution) -> pl.LazyFrame:
     """Statistics that keep time more finely, with coarser periods; rows of equal keys are not added up."""
     period = pl.col(PERIOD).dt.truncate(EVERY[kept])
     return statistics.with_columns(period.cast(pl.Date) if kept == "day" else period)

@@ -23,14 +23,14 @@ from posbias.core.features import (
     Nuisances,
     ScoredRows,
     StratumEdges,
-    draws_of,
     features_estimate,
     fit_exposure,
-    fold_of,
+    fold_numbers,
     hidden_relevance,
     in_sample,
     learn_nuisances,
     regression_em,
+    session_draws,
     tree_options,
 )
 from posbias.core.fit.diagnostics import FromRows
@@ -124,7 +124,7 @@ def _lay_out(
         shown = plan.with_cells(nw.from_native(some.lazy())).to_native().collect()
         ordered = shown.join(numbered, on=keys, how="inner", nulls_equal=True).sort(QUERY, SESSION, CELL, DOC)
         sessions = ordered.select(pl.col(SESSION).unique(maintain_order=True)).to_series()
-        draws = pl.DataFrame({SESSION: sessions, DRAW: draws_of(sessions, seed)})
+        draws = pl.DataFrame({SESSION: sessions, DRAW: session_draws(sessions, seed)})
         rows = ordered.join(draws, on=SESSION, how="left", maintain_order="left").select(
             page.alias(GROUP),
             (page if by == "session" else pl.col(QUERY).rle_id().cast(pl.Int64)).alias(CLUSTER),
@@ -174,7 +174,7 @@ def _sample(
             cell=rows[CELL].to_numpy(),
             click=rows[CLICK].to_numpy(),
             weight=rows[OWN_WEIGHT].to_numpy(),
-            fold=fold_of(rows[DRAW].to_numpy()),
+            fold=fold_numbers(rows[DRAW].to_numpy()),
             position=statistics.position_of_cell,
             context=statistics.context_of_cell,
         )
@@ -256,7 +256,7 @@ def _in_double(values: Singles) -> RowsBy:
 
 def _scored(rows: pl.DataFrame, values: Singles, learned: Nuisances, edges: StratumEdges) -> pl.DataFrame:
     """Rows with stratum and exposure."""
-    fold = fold_of(rows[DRAW].to_numpy())
+    fold = fold_numbers(rows[DRAW].to_numpy())
     scores, places = _by_fold(learned.relevance, values, fold), _by_fold(learned.place, values, fold)
     return rows.select(CLUSTER, CELL, CLICK, OWN_WEIGHT).with_columns(
         pl.Series(_STRATUM, edges.stratum(scores, places, fold).astype(np.int32)), pl.Series(_EXPOSURE, sigmoid(scores))

@@ -443,7 +443,7 @@ def _browsing_beside(
         By the number of a ranking, how many more clicks per page the former gives it, and the standard error of the
         latter.
     """
-    by_cell = by.plan.in_bins(browsed) if by.plan.position_bins else browsed
+    by_cell = by.plan.bin_cells(browsed) if by.plan.position_bins else browsed
     by_cell = by_cell.group_by(QUERY, DOC, *by.plan.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum())
     both = [ShownPart.of(by_cell, by), ShownPart.of(browsed, browsing)]
     queries = browsed.select(pl.col(QUERY).unique()).lazy()

@@ -24,7 +24,7 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 from posbias.cli.options.groups import SETTINGS
-from posbias.core.errors import UsageError, masked, shown
+from posbias.core.errors import UsageError, mask_secrets, printable
 from posbias.io.places.locations import ObjectUrl, read_text
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _single(named: str, value: object, option: TyperOption) -> object:
         expected = "true or false" if option.is_flag else "a string or a number"
         expected += ", or a list of them" if option.multiple else ""
         kind = next((name for kind, name in _KINDS if isinstance(value, kind)), type(value).__name__)
-        text = str(value).lower() if isinstance(value, bool) else masked(str(value))  # before a password loses its @
+        text = str(value).lower() if isinstance(value, bool) else mask_secrets(str(value))  # while a URL has its @
         shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
         raise UsageError(f"{named}: takes {expected}, not {kind} ({shown}).")
     return value if option.is_flag else str(value)
@@ -227,7 +227,7 @@ def settings_text(
     done: set[str] = set()
 
     def comment(sentence: str) -> None:
-        lines.extend(f"# {shown(part)}" for part in sentence.splitlines())
+        lines.extend(f"# {printable(part)}" for part in sentence.splitlines())
 
     def settings(flags: Collection[str]) -> None:
         lines.extend(_setting_line(flag.removeprefix("--"), values[flag]) for flag in flags)
@@ -265,9 +265,10 @@ def configuration_text(invocation: typer.Context) -> str:
             value = str(value)
         elif isinstance(value, list | tuple):
             value = list(value) or None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        line = name if value is None else shown(_setting_line(name, value))
+        line = name if value is None else printable(_setting_line(name, value))
         lines.append(f"# {line}" if value is None or name == ITSELF else line)
-        origins.append("not set" if value is None else shown(": ".join(filter(None, source_of(invocation, option)))))
+        origin = filter(None, source_of(invocation, option))
+        origins.append("not set" if value is None else printable(": ".join(origin)))
     width = max(map(len, lines), default=0)
     commented = [f"{line:{width}}  # {origin}" for line, origin in zip(lines, origins, strict=True)]
     return "\n".join([f"[{invocation.info_name or ''}]", *commented]) + "\n"

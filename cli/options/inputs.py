@@ -307,7 +307,7 @@ def _text_values(log: LogOptions) -> TextValues:
     if both:
         raise UsageError(f"--false {log.false}: {both[0]} is also in --true {log.true}. Leave it out of one.")
     values = TextValues(log.decimal is not None, true, false, log.timestamp_format)
-    return values if log.input_format in ROWS else values.without_words
+    return values if log.input_format in ROWS else values.without_click_words
 
 
 def _events_request(log: LogOptions) -> EventsRequest | None:

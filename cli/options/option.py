@@ -58,7 +58,7 @@ def declaration(command: str, name: str) -> Mapping[str, Any]:
 def settings_table(option: str) -> Iterator[tuple[str, str, str]]:
     """Name, default and range, and help of each setting of an option, for help and reference."""
     hints = get_type_hints(SETTINGS[option])
-    for name, entry in choices.settings_in(SETTINGS[option]).items():
+    for name, entry in choices.settings_of(SETTINGS[option]).items():
         default = "" if entry.default is None else f"default: {str(entry.default).removesuffix('.0').lower()}; "
         yield name, f"{default}{choices.range_of(entry, hints[name])}", entry.metadata["help"]
 
@@ -242,7 +242,7 @@ COMPLETERS: Mapping[str, Callable[[str], list[str]]] = {
     "learners": _one_of(choices.LEARNERS),
     "layouts": _one_of(choices.LAYOUTS),
     "formats": _one_of(choices.FORMATS),
-    **{name: _one_of([f"{setting}=" for setting in choices.settings_in(kind)]) for name, kind in SETTINGS.items()},
+    **{name: _one_of([f"{setting}=" for setting in choices.settings_of(kind)]) for name, kind in SETTINGS.items()},
 }
 """What a shell offers, by the names that options.toml gives it."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from posbias.cli.options.groups import SETTINGS
 from posbias.cli.options.option import METHODS, ROWS, declaration, declared
-from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS, LEARNERS, MODELS, settings_in
+from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS, LEARNERS, MODELS, settings_of
 from posbias.core.errors import UsageError
 from posbias.io.sources import NAMES as SOURCES
 from posbias.io.sources import event_source
@@ -106,7 +106,7 @@ def check_effects(given: Mapping[str, str], situation: Situation) -> None:
 
 def why_without_effect(option: str, situation: Situation) -> str | None:
     """Why an option or a setting NAME=VALUE, by parameter name, has no effect; None where it has one."""
-    table = next((name for name, kind in SETTINGS.items() if option in settings_in(kind)), option)
+    table = next((name for name, kind in SETTINGS.items() if option in settings_of(kind)), option)
     rules = _in_full(declaration(situation.command, table).get("rules", ()))
     return next((reason for rule in rules if (reason := _reason(rule, option, situation))), None)
 

@@ -15,11 +15,11 @@ import polars as pl
 from posbias.core.choices import MOST_BAD_ROWS, OnBadRows, Source
 from posbias.core.counts.checks import DEFAULT_MODEL, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import EngineError, PosbiasError, SchemaError, UsageError, shown
+from posbias.core.errors import EngineError, PosbiasError, SchemaError, UsageError, printable
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import ExaminationModel
-from posbias.core.roles import resolve_roles, says_offset, says_page
+from posbias.core.roles import is_offset_name, is_page_name, resolve_roles
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION, WEIGHT, Roles
 from posbias.core.training.weights import WeightOptions, check_min_propensity
 from posbias.io.counting.count import read_log
@@ -228,7 +228,7 @@ class FrameFiles:
         """A line of a message that names frames, and not their files; Python prints it as it is."""
         for path, name in self._names.items():
             text = text.replace(path, name)
-        return shown(text)
+        return printable(text)
 
 
 @contextmanager
@@ -266,7 +266,7 @@ def request_of(
     required = {QUERY, DOC, POSITION, CLICK} | ({SESSION} if needs_session else set[str]())
     roles = resolve_roles(requested, frame.columns, where=FRAME, required=required)
     played = roles.columns()
-    of_pages = [name for name in frame.columns if (says_page(name) or says_offset(name)) and name not in played]
+    of_pages = [name for name in frame.columns if (is_page_name(name) or is_offset_name(name)) and name not in played]
     rows = frame.select([*played, *of_pages])  # what numbers pages shows whether positions go on from one to the next
     rows = rows.drop(name for name in of_pages if not rows.schema[name].is_numeric())
     for name, dtype in rows.schema.items():
@@ -333,7 +333,7 @@ def weigh(
         parts = (weighed.pages or read.buckets).map(partial(_columns_of_part, weigh=weighed.weigh))
         rows, doubted = pl.concat(parts), warnings_in(doubts(log))
     for sentence in doubted:
-        warnings.warn(shown(sentence), stacklevel=3)  # where `Result.weights` is called
+        warnings.warn(printable(sentence), stacklevel=3)  # where `Result.weights` is called
     return frame.with_columns([_in_frame(rows, name, read.rows_read) for name in ADDED])
 
 

@@ -34,7 +34,7 @@ from posbias.cli.options.option import declared, filled, words_of
 from posbias.cli.report.printing import SafeConsole, in_order, renderable
 from posbias.cli.work.checking import conclusion_of, items_of_check
 from posbias.core.choices import OnBadRows, Source
-from posbias.core.errors import MissingExtraError, RoleError, SchemaError, UsageError, in_html, values_without_markup
+from posbias.core.errors import MissingExtraError, RoleError, SchemaError, UsageError, html_text, values_without_markup
 from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, PROPENSITY, plotted_curves
 from posbias.core.schema import IMPRESSIONS, POSITION, Roles
 from posbias.core.training.weights import WeightOptions
@@ -541,10 +541,10 @@ def card(
         printed: what the command prints.
     """
     table = next((one for one in printed if isinstance(one, PrintedTable)), None)
-    mark = f'<b style="color:{_COLOURS.get(verdict, "inherit")}">&#9679; {in_html(verdict)}</b>'
-    parts = [f'<div style="margin-bottom:4px">{in_html(title)} {mark}</div>']
-    parts += [f"<div>{in_html(conclusion[:1].upper() + conclusion[1:])}</div>"] if conclusion else []
-    parts += [f'<div style="opacity:.8">&#9888; {in_html(each)}</div>' for each in warnings[:_MOST_WARNINGS]]
+    mark = f'<b style="color:{_COLOURS.get(verdict, "inherit")}">&#9679; {html_text(verdict)}</b>'
+    parts = [f'<div style="margin-bottom:4px">{html_text(title)} {mark}</div>']
+    parts += [f"<div>{html_text(conclusion[:1].upper() + conclusion[1:])}</div>"] if conclusion else []
+    parts += [f'<div style="opacity:.8">&#9888; {html_text(each)}</div>' for each in warnings[:_MOST_WARNINGS]]
     more = len(warnings) - _MOST_WARNINGS
     parts += [f'<div style="opacity:.8">... and {more} more in <code>.warnings</code></div>'] if more > 0 else []
     parts += [] if propensities is None else [curve_in_svg(propensities)]
@@ -552,7 +552,7 @@ def card(
         parts.append(_table(table))
     else:
         parts += [
-            f'<pre style="overflow-x:auto">{in_html(one, keep=chr(10))}</pre>'
+            f'<pre style="overflow-x:auto">{html_text(one, keep=chr(10))}</pre>'
             for one in printed
             if isinstance(one, str)
         ]
@@ -563,10 +563,10 @@ def _table(table: PrintedTable) -> str:
     """The first rows of a table, without the columns that can be spared."""
     columns = [column for column in table.columns if not column.spare]
     rows = list(zip(*(column.cells for column in columns), strict=True))
-    heads = "".join(f"<th>{in_html(column.name)}</th>" for column in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{in_html(cell)}</td>' for cell in row)}</tr>" for row in rows[:_MOST_ROWS])
+    heads = "".join(f"<th>{html_text(column.name)}</th>" for column in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{html_text(cell)}</td>' for cell in row)}</tr>" for row in rows[:_MOST_ROWS])
     more = len(rows) - _MOST_ROWS
-    below = f"<div>... and {more:,} more rows</div>" if more > 0 else f"<div>{in_html(table.more)}</div>"
+    below = f"<div>... and {more:,} more rows</div>" if more > 0 else f"<div>{html_text(table.more)}</div>"
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{below}"
 
 
@@ -601,7 +601,7 @@ def curve_in_svg(table: pl.DataFrame) -> str:
         drawn.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
         name = f"{', '.join(apart).replace('_', ' ')} {label}".strip()
         drawn.append(
-            f'<text x="{_WIDTH}" y="{_MARGIN + 14 * number}" font-size="11" fill="{colour}">{in_html(name)}</text>'
+            f'<text x="{_WIDTH}" y="{_MARGIN + 14 * number}" font-size="11" fill="{colour}">{html_text(name)}</text>'
         )
     if curves.n_contexts > len(curves.contexts):
         more = f"and {curves.n_contexts - len(curves.contexts):,} more"

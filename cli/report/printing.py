@@ -2,7 +2,7 @@
 
 The one place that prints them: while a command runs, and again by `posbias show`, on a terminal or as Markdown.
 
-Names, ids and texts of libraries come from outside. All that is printed passes `shown`: what a terminal would act
+Names, ids and texts of libraries come from outside. All that is printed passes `printable`: what a terminal would act
 on is written as an escape, and `***` stands for passwords and keys. Whatever does not pass it is escaped by the console
 when it is printed, so that nothing gets around.
 
@@ -29,7 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 from posbias.cli.messages import Level, capture_content, is_plain, tell, why_lost
-from posbias.core.errors import OutputError, escaped, masked, masked_values, shown
+from posbias.core.errors import OutputError, escape_unseen, mask_secrets, mask_secrets_in_values, printable
 from posbias.io.fits.verdicts import label_in_words
 from posbias.io.jobs.tables import MOST_ROWS, Column, PrintedTable, more
 from posbias.io.results.conclusions import CAUTION, STOP, Conclusion, Printed, Reason, Severity, condition_of
@@ -46,7 +46,7 @@ def line(text: str, style: str = "", *, whole: bool = False) -> Text:
         style: its colour, on a terminal.
         whole: whether it is never broken, for those who copy or search it.
     """
-    return Text(shown(text), style, no_wrap=whole or None, overflow="ignore" if whole else None)
+    return Text(printable(text), style, no_wrap=whole or None, overflow="ignore" if whole else None)
 
 
 class SafeConsole(Console):
@@ -59,12 +59,12 @@ class SafeConsole(Console):
 
     def render_str(self, text: str, **settings: Any) -> Text:  # noqa: ANN401 - as Rich has it
         """Text from a string, which may be the cell of a table."""
-        return super().render_str(escaped(masked(text), keep="\n"), **settings)
+        return super().render_str(escape_unseen(mask_secrets(text), keep="\n"), **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render what is printed: all of it passes here, and only Rich's own codes for the terminal are not text."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(escaped(segment.text, keep="\n"), segment.style)
+            yield segment if segment.control else Segment(escape_unseen(segment.text, keep="\n"), segment.style)
 
 
 def stderr_console() -> Console:
@@ -86,10 +86,10 @@ def print_on_stdout(
     Raises:
         OutputError: not all of it got through.
     """
-    if capture_content(masked_values(as_json)):
+    if capture_content(mask_secrets_in_values(as_json)):
         return
     if as_json is not None:
-        typer.echo(json_text(masked_values(as_json)).encode(), nl=False)
+        typer.echo(json_text(mask_secrets_in_values(as_json)).encode(), nl=False)
     else:
         console = SafeConsole(stderr=False, width_in_a_file=width_in_a_file)
         for content in contents:
@@ -149,7 +149,7 @@ def markdown(items: Iterable[Item], *, details: bool) -> str:
 
     def plain(text: str) -> str:
         """Text of which Markdown makes nothing else; an id may be anything."""
-        return _MARKDOWN.sub(r"\\\g<0>", shown(text).strip())
+        return _MARKDOWN.sub(r"\\\g<0>", printable(text).strip())
 
     blocks: list[str] = []
     for item in items:
@@ -294,7 +294,7 @@ def _width(table: Table) -> int:
     for column in table.columns:
         heading, *cells = (
             max(map(cell_len, text.splitlines()), default=0)
-            for text in (escaped(masked(str(column.header)), keep="\n"), *map(str, column.cells))
+            for text in (escape_unseen(mask_secrets(str(column.header)), keep="\n"), *map(str, column.cells))
         )
         longest = max([heading, *cells])
         width += longest if column.no_wrap else min(longest, max(heading, _FOLDED))
@@ -317,7 +317,7 @@ def _draw_curve(table: pl.DataFrame, cells: Sequence[str], console: Console, opt
     """The first cells, each with a mark on an axis."""
     signs = "||-o>" if options.ascii_only else "├┤─●→"
     rows = table.head(MOST_ROWS).to_dicts()
-    labels = [[shown(name).replace("_", " ") for name in cells]]
+    labels = [[printable(name).replace("_", " ") for name in cells]]
     labels += [[label_in_words(row[name]) for name in cells] for row in rows]
     widths = [max(map(len, column)) for column in zip(*labels, strict=True)]
     room = max(options.max_width - sum(widths) - 2 * len(widths), _NARROWEST)

@@ -36,7 +36,7 @@ from posbias.cli.report.printing import (
     say,
     stderr_console,
 )
-from posbias.core.errors import LogFormatError, UsageError, escaped
+from posbias.core.errors import LogFormatError, UsageError, escape_unseen
 from posbias.io.fits.saved_fit import FitManifest, fits_of_values
 from posbias.io.jobs.tables import WITH_DOUBTS, Result, write_description
 from posbias.io.log.sources import read_paths
@@ -244,7 +244,7 @@ def show_stored(place: Location, form: Form, *, plot: bool, details: bool) -> No
         elif form == "csv":
             table = as_spreadsheet_columns(_table(stored).lazy()).collect()
             if sys.stdout.isatty():  # which would act on what a file holds as it is
-                table = table.with_columns(cs.string().map_elements(escaped, pl.String))
+                table = table.with_columns(cs.string().map_elements(escape_unseen, pl.String))
             typer.echo(table.write_csv().encode(), nl=False)
         else:
             drawn = [_curve(stored)] if plot and form == "table" else []

@@ -18,7 +18,7 @@ from posbias.cli.options.rules import Situation, why_without_effect
 from posbias.cli.report.printing import Item, in_order
 from posbias.cli.work.execution import describe_log, open_engine, recognised_lines
 from posbias.cli.work.requests import resolve
-from posbias.core.arrays.linalg import loaded_meanwhile
+from posbias.core.arrays.linalg import preload_scipy
 from posbias.core.check import Clients, advice, number_of, position_rows, reasons_against
 from posbias.core.errors import (
     LogFormatError,
@@ -26,12 +26,12 @@ from posbias.core.errors import (
     RoleError,
     SchemaError,
     UsageError,
-    masked_values,
+    mask_secrets_in_values,
     plural,
-    shown_lines,
+    printable_lines,
 )
 from posbias.core.log.pages import HARMLESS
-from posbias.core.roles import tells
+from posbias.core.roles import has_role_word
 from posbias.core.schema import CLICK
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import check_estimable, order_of_log, read_log
@@ -295,10 +295,10 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
     # What breaks the rules is counted and left out here: that it would stop a run is then reported with the rest.
     with open_engine(replace(view.log, on_bad_rows="drop"), Path("check")) as engine:
         try:
-            with loaded_meanwhile():
+            with preload_scipy():
                 read = read_log(log, plan, engine, progress, estimable=False)
         except SchemaError as error:
-            stops = [shown_lines(error.lines)]
+            stops = [printable_lines(error.lines)]
         else:
             stops = [  # guesses that would make an estimate worthless if wrong: that positions go on from page to page
                 f"positions rest on a guess: {each.text}. If so, say {shlex.join(each.options)}, else --page none."
@@ -308,7 +308,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             try:
                 check_estimable(read)
             except SchemaError as error:
-                stops.append(shown_lines(error.lines))
+                stops.append(printable_lines(error.lines))
             bad = {why: rows for why, rows in read.rows.rejected.items() if why not in _HARMLESS}
             if bad and not stops and view.log.on_bad_rows != "drop":
                 reasons = ", ".join(f"{rows:,} because {why}" for why, rows in bad.items())
@@ -321,13 +321,14 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             clients = None if first is None else first.clients
             facts, pages, lost = (None, None, None) if look is None else (look.facts, look.pages, look.lost)
             clicks = [each.options for each in view.findings if each.options[:1] == ("--click",) and not each.certain]
-            guessed = {"click_by_values": shlex.join(chain(*(words for words in clicks if not tells(CLICK, words[1]))))}
+            by_values = (option for option in clicks if not has_role_word(CLICK, option[1]))
+            guessed = {"click_by_values": shlex.join(chain(*by_values))}
             faults = faults_in(profile(read, facts, plan, pages, first) | profile_of_days(lost, log) | guessed)
             if look is not None and not stops and read.plan.period is None:
                 feedback = [reason_of_rows(order_of_log(read, read.plan))]
             elif look is not None and not stops:
                 feedback = feedback_over_times(order_of_log(read, replace(read.plan, period="quarter")))
-    return view, masked_values(_content(view, log, read, look, clients, faults, feedback, stops))
+    return view, mask_secrets_in_values(_content(view, log, read, look, clients, faults, feedback, stops))
 
 
 def _content(

@@ -12,7 +12,7 @@ from posbias.cli.options.groups import LogOptions, PrintOptions, ResultOptions
 from posbias.cli.options.option import parse_memory
 from posbias.cli.report.printing import line, print_on_stdout
 from posbias.cli.report.result import carry_out
-from posbias.core.errors import OutputError, masked_values, plural
+from posbias.core.errors import OutputError, mask_secrets_in_values, plural
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.io.engines.engine import Engine
 from posbias.io.engines.local import LocalEngine
@@ -166,7 +166,7 @@ def rehearse(
         "writes": writes,
         "warnings": warnings,
     }
-    content = masked_values(content)
+    content = mask_secrets_in_values(content)
     reads = content["reads"]
     lines = recognised_lines(reads["log"]) if "log" in reads else []
     for name, held in reads.get("statistics", {}).items():

@@ -12,11 +12,11 @@ from posbias.cli.options.option import parse_bins, parse_prior, parse_reference
 from posbias.core.choices import MODELS, LayoutOptions, RandomizedRows, Source
 from posbias.core.counts.checks import DEFAULT_MODEL, check_curves, check_named_columns, counted_model
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.errors import StatisticsError, UsageError, shown
+from posbias.core.errors import StatisticsError, UsageError, printable
 from posbias.core.estimators import get_method
 from posbias.core.estimators.estimate import EstimationOptions as CoreOptions
 from posbias.core.estimators.estimate import MethodOfRows
-from posbias.core.roles import words
+from posbias.core.roles import words_in
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREVIOUS_CLICK, QUERY, RANDOMIZED, RESERVED
 from posbias.core.training.layout import LayoutOfPages, choose_grouping, get_layout, layouts_of_pages
 from posbias.core.training.weights import WeightOptions, check_min_propensity
@@ -335,7 +335,7 @@ def job_like_the_fit(
     only = fitted.of_value if isinstance(fitted, StoredFit) else ()  # the rows of one value of a column, or all
     if only and of_counts:
         raise StatisticsError(
-            f"{job.inputs[0]} holds counts, in which the values of {shown(only[0][0])} are added up, and the fit "
+            f"{job.inputs[0]} holds counts, in which the values of {printable(only[0][0])} are added up, and the fit "
             "is of one of them (--for-each). Give the logs."
         )
     return job.with_roles(only=only) if only else job, log
@@ -405,7 +405,7 @@ def warehouse_query(table: str, columns: groups.ColumnOptions, warehouse: groups
         raise UsageError("--ids hash and --salt TEXT: need each other. Without a salt, hashes can be guessed.")
     request = log_request([table], log, plan, day=None, sessions_for=None, features=())
     for mark in request.roles.randomized:
-        if "team" in words(mark.column):
+        if "team" in words_in(mark.column):
             raise of_team(mark, "Mark the rounds that both order differently in a view, by their ranks.")
     options = (warehouse.check_pages, warehouse.ids, warehouse.salt, warehouse.min_impressions)
     return WarehouseQuery(table, request.roles, request.rules, plan, *options)
@@ -622,7 +622,7 @@ def requested_files(training: groups.TrainingOptions) -> TrainingRequest:
         own.grades,
         0 if layout.weighted is None or expected_labels else own.replicates,
     )
-    in_rows = features.columns if isinstance(layout, LayoutOfPages) and layout.shows_impressions else ()
+    in_rows = features.columns if isinstance(layout, LayoutOfPages) and layout.rows_are_impressions else ()
     grouping = choose_grouping(layout, own.group)
     across = not layout.from_pages or (layout.weighted == "row" and grouping == "query")
     return TrainingRequest(

@@ -14,7 +14,7 @@ import scipy
 from numpy.typing import NDArray
 
 from posbias.core.arrays import count_table
-from posbias.core.arrays.threads import at_once
+from posbias.core.arrays.threads import thread_map
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -121,14 +121,14 @@ class CountTable:
 
     def sum_blocks(self, of_block: Callable[["CountTable"], tuple[Floats, ...]]) -> list[Floats]:
         """The sums over the blocks of some values by cell, shape (K,) each, of several blocks at once."""
-        of_blocks = at_once(lambda part: of_block(part[1]), self.blocks())
+        of_blocks = thread_map(lambda part: of_block(part[1]), self.blocks())
         return [sum(of_value, np.zeros(self.n_cells)) for of_value in zip(*of_blocks, strict=True)]
 
     def take(self, units: Integers) -> "CountTable":
         """The given units, in the given order; one that is given twice appears twice. The first ones are not copied."""
         if len(units) and units[-1] == len(units) - 1 and np.array_equal(units, np.arange(len(units))):
             return self.read(0, len(units))
-        entries, start = self.entries_of(units)
+        entries, start = self.entry_indices(units)
         return CountTable(
             n_cells=self.n_cells,
             start=start,
@@ -138,7 +138,7 @@ class CountTable:
             multiplicity=self.multiplicity.take(units),
         )
 
-    def entries_of(self, units: Integers) -> tuple[Integers, Integers]:
+    def entry_indices(self, units: Integers) -> tuple[Integers, Integers]:
         """Indices of the given units' entries, unit after unit, and where each unit's begin in that list."""
         first = self.start.take(units)
         length = self.start.take(units + 1) - first
@@ -151,14 +151,14 @@ class CountTable:
         Args:
             kept: shape (K,). Cell numbers do not change.
         """
-        return self if kept.all() else self.only(kept[self.cell])
+        return self if kept.all() else self.filter_entries(kept[self.cell])
 
-    def only(self, kept: Flags) -> "CountTable":
+    def filter_entries(self, kept: Flags) -> "CountTable":
         """The table without the other entries, shape (R,); every unit stays, possibly without entries."""
         counts = {"impressions": self.impressions[kept], "clicks": self.clicks[kept]}
         return replace(self, start=starts(kept)[self.start], cell=self.cell[kept], **counts)
 
-    def merged(self, number_of_cell: Integers, n_cells: int) -> "CountTable":
+    def merge_cells(self, number_of_cell: Integers, n_cells: int) -> "CountTable":
         """The table with cells of one number added up; units stay.
 
         Args:
@@ -175,7 +175,7 @@ class CountTable:
             multiplicity=self.multiplicity,
         )
 
-    def less(self, other: "CountTable") -> "CountTable":
+    def subtract(self, other: "CountTable") -> "CountTable":
         """The table without counts that are part of it: of the same units and cells, no larger than its own.
 
         e.g. impressions [[3, 2]] less [[3, 1]] -> [[0, 1]], which is one entry
@@ -185,7 +185,7 @@ class CountTable:
         impressions[at] -= other.impressions
         clicks[at] -= other.clicks
         rest = replace(self, impressions=impressions, clicks=np.clip(clicks, 0.0, impressions))
-        return rest.only(impressions > _ROUNDING * self.impressions)  # sums of weights are rounded
+        return rest.filter_entries(impressions > _ROUNDING * self.impressions)  # sums of weights are rounded
 
 
 def concatenate(tables: list[CountTable]) -> CountTable:
@@ -196,7 +196,7 @@ def concatenate(tables: list[CountTable]) -> CountTable:
     counts = [[getattr(table, name) for table in tables] for name in ("impressions", "clicks", "multiplicity")]
     tables.clear()
     at_a_time = 1 if start[-1] < _BLOCK else None
-    return CountTable(n_cells, start, _joined(cells), *at_once(_joined, counts, at_a_time))
+    return CountTable(n_cells, start, _joined(cells), *thread_map(_joined, counts, at_a_time))
 
 
 def _joined(arrays: list[NDArray[_Count]]) -> NDArray[_Count]:
@@ -287,10 +287,10 @@ def compress(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountT
 def compress_with_keys(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountTable, Integers, Hashes]:
     """`compress`, and the `signature_keys` of the signatures, ascending."""
     keys = signature_keys(table, cell_code)
-    representative = first_with_same(keys)  # the first unit that equals each one
+    representative = first_equal_index(keys)  # the first unit that equals each one
     doubtful = _differing(table, representative)
     while len(doubtful):
-        among = first_with_same(keys[doubtful])
+        among = first_equal_index(keys[doubtful])
         representative[doubtful] = doubtful[among]
         doubtful = doubtful[_differing(table.take(doubtful), among)]
     chosen = np.flatnonzero(representative == np.arange(table.n_units))
@@ -336,7 +336,7 @@ def _fold(values: Hashes, multiplier: np.uint64) -> None:
     values ^= values >> _HALF
 
 
-def first_with_same(hashes: Hashes) -> Integers:
+def first_equal_index(hashes: Hashes) -> Integers:
     """Index of the first element with the same value, e.g. [7, 5, 7, 5] -> [0, 1, 0, 1], shape (N,).
 
     A table of at least N places takes one value in each. Those whose place another one has taken are looked at
@@ -377,7 +377,7 @@ def _differing(table: CountTable, representative: Integers) -> Integers:
 
 
 @dataclass(frozen=True)
-class Added:
+class Sums:
     """Sums of which some parts add up to those of the whole: numbers and arrays add up, and flags are joined by or."""
 
     def __add__(self, other: Self) -> Self:

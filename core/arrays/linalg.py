@@ -79,7 +79,7 @@ def connected(tails: Integers, heads: Integers, n_nodes: int, *, both_ways: bool
 
 
 @contextmanager
-def loaded_meanwhile() -> Generator[None]:
+def preload_scipy() -> Generator[None]:
     """Load what a fit needs of SciPy in a thread, while the block reads a log; at its end all is there.
 
     Importing it takes 0.3 s. Nothing in the block may import SciPy, so that no thread sees half of a module.

@@ -21,7 +21,7 @@ from typing import cast
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Integers, first_with_same
+from posbias.core.arrays.count_table import Integers, first_equal_index
 
 NUMBER = "number"
 """The column that holds the numbers."""
@@ -149,10 +149,10 @@ def bit_fields(seen: pl.DataFrame, growing: Sequence[str], known: Mapping[str, i
         bits = min(field.bits + more, WORD_BITS - 1)
         low = -(2 ** (bits - 1)) if field.low and field.dtype.is_integer() else field.low
         fields[number] = replace(field, low=low, bits=bits)
-    return in_place(fields)
+    return stack_fields(fields)
 
 
-def in_place(fields: Sequence[BitField]) -> BitFields:
+def stack_fields(fields: Sequence[BitField]) -> BitFields:
     """Fields one above the other, the first one the most significant."""
     above = accumulate((field.bits for field in reversed(fields)), initial=0)
     placed = [replace(field, shift=shift) for field, shift in zip(reversed(fields), above, strict=False)]
@@ -199,7 +199,7 @@ def _field(column: pl.Series) -> BitField | None:
 _LEAST_LENGTH_OF_RUNS = 3  # equal texts that stand together, on average, from which on that is used
 
 
-def ranks_of(texts: pl.Series) -> tuple[Integers, pl.Series]:
+def dense_ranks(texts: pl.Series) -> tuple[Integers, pl.Series]:
     """The number of each text or number among the different ones in their order, shape (N,), and these.
 
     e.g. ["b", "a", "b"] -> [1, 0, 1], ["a", "b"]
@@ -216,7 +216,7 @@ def ranks_of(texts: pl.Series) -> tuple[Integers, pl.Series]:
 
 
 def _ranks(texts: pl.Series) -> tuple[Integers, pl.Series]:
-    first = first_with_same(texts.hash().to_numpy())
+    first = first_equal_index(texts.hash().to_numpy())
     if not (texts == texts.gather(first)).all():
         return (texts.rank("dense").to_numpy() - 1).astype(np.int64), texts.unique().sort()
     chosen = np.flatnonzero(first == np.arange(len(texts)))

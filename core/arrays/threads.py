@@ -19,7 +19,7 @@ def n_threads() -> int:
     return pl.thread_pool_size()
 
 
-def at_once(work: Callable[[_Item], _Output], items: Iterable[_Item], most: int | None = None) -> Iterator[_Output]:
+def thread_map(work: Callable[[_Item], _Output], items: Iterable[_Item], most: int | None = None) -> Iterator[_Output]:
     """Yield the results of a function for each item, in their order; a single one is computed in this thread.
 
     What the caller has set for a while, such as `np.errstate`, holds in all threads.

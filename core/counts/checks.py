@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Members
-from posbias.core.counts.counting_plan import StatisticsPlan, runs_of
-from posbias.core.counts.sufficient_statistics import CELL, Strata, SufficientStatistics, table_of
+from posbias.core.counts.counting_plan import StatisticsPlan, run_numbers
+from posbias.core.counts.sufficient_statistics import CELL, Strata, SufficientStatistics, to_count_table
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.log.pages import in_page_order
 from posbias.core.models import FactorisedModel, click_model_names, get_model, model_names
@@ -102,7 +102,7 @@ def check_no_silent_position(statistics: SufficientStatistics) -> None:
         IdentifiabilityError: one does.
     """
     keys = (*statistics.plan.curve, POSITION)
-    place = runs_of(statistics.cells, keys)
+    place = run_numbers(statistics.cells, keys)
     first = np.unique(place, return_index=True)[1]
     impressions, clicks = (np.bincount(place, of_cells) for of_cells in statistics.cell_totals)
     curve, position = statistics.curve_of_cell[first], statistics.position_of_cell[first]
@@ -257,7 +257,7 @@ class CountedPages:
         unit = tuple(dict.fromkeys((*self.plan.stratum_columns(period), *self.plan.cell_columns)))
         counts = pl.len().cast(pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
         rows = with_periods(self.rows, unit).group_by(*unit, STATE).agg(*counts).sort(*unit, STATE)
-        table = table_of(rows.rename({STATE: CELL}), unit, len(ClicksAbove))
+        table = to_count_table(rows.rename({STATE: CELL}), unit, len(ClicksAbove))
         query = rows.select(pl.col(QUERY).rle_id().cast(pl.Int64)).to_series().to_numpy()[table.start[:-1]]
         return Strata(table, Members(np.arange(table.n_units), query))
 

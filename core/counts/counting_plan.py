@@ -24,7 +24,7 @@ import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.arrays.count_table import Hashes, Integers, first_of_runs, sum_rows
-from posbias.core.arrays.packing import NUMBER, WORD_BITS, BitField, BitFields, exact_field, in_place, ranks_of
+from posbias.core.arrays.packing import NUMBER, WORD_BITS, BitField, BitFields, dense_ranks, exact_field, stack_fields
 from posbias.core.choices import RandomizedRows
 from posbias.core.models import FactorisedModel
 from posbias.core.schema import (
@@ -119,18 +119,18 @@ class StatisticsPlan:
         return tuple(dict.fromkeys(kinds))
 
     @property
-    def beside(self) -> tuple[str, ...]:
+    def auxiliary_columns(self) -> tuple[str, ...]:
         """The columns that the statistics keep apart, and by which attractiveness does not differ."""
         return (*self.clusters, *self.arms)
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The columns that identify one row of the statistics: the pair, its finest stratum, the cell."""
-        marked = (RANDOMIZED,) if self.randomized else ()
-        period = (PERIOD,) if self.period else ()
-        return (*self.pair_columns, *period, *self.strata, *self.beside, *marked, *self.cell, *self.model.cell_columns)
+        period, experiment = (PERIOD,) if self.period else (), (RANDOMIZED,) if self.randomized else ()
+        stratum = (*self.pair_columns, *period, *self.strata)
+        return (*stratum, *self.auxiliary_columns, *experiment, *self.cell, *self.model.cell_columns)
 
-    def keeps_order(self, unit: Sequence[str]) -> bool:
+    def is_sorted_by(self, unit: Sequence[str]) -> bool:
         """Whether statistics that are sorted by the keys are sorted by a kind of unit, too, and within it by time."""
         pair = len(self.pair_columns)
         if tuple(unit[:pair]) != self.pair_columns:
@@ -184,7 +184,7 @@ class StatisticsPlan:
             frame = frame.with_columns(_binned(column, self.position_bins) for column in self.model.cell_columns)
         return frame
 
-    def in_bins(self, cells: pl.DataFrame) -> pl.DataFrame:
+    def bin_cells(self, cells: pl.DataFrame) -> pl.DataFrame:
         """Cells by position as cells by bin, row by row."""
         binned = nw.from_native(cells).with_columns(
             _binned(name, self.position_bins) for name in self.model.cell_columns
@@ -317,12 +317,12 @@ def _scores(at_position: pl.DataFrame, within: list[str]) -> pl.DataFrame:
     return centered.select(*within, POSITION, "positions", z=away / spread)
 
 
-def runs_of(rows: pl.DataFrame, columns: Sequence[str]) -> Integers:
+def run_numbers(rows: pl.DataFrame, columns: Sequence[str]) -> Integers:
     """The number of the run of equal values that each row lies in."""
     return rows.select(pl.struct(columns).rle_id()).to_series().to_numpy().astype(np.int64)
 
 
-def running_total(
+def merge_pieces(
     pieces: Iterable[pl.DataFrame], add_up: Callable[[Sequence[pl.DataFrame]], pl.DataFrame]
 ) -> pl.DataFrame:
     """The total of all pieces by `add_up`, which is given a few at a time, of which the first is the total so far.
@@ -363,7 +363,7 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
 
     def fewer_bits(column: pl.Series) -> BitField:
         """The numbers of a column's values among the different ones take its place."""
-        rank, different[column.name] = ranks_of(column)
+        rank, different[column.name] = dense_ranks(column)
         keys.replace_column(keys.get_column_index(column.name), pl.Series(column.name, rank))
         return exact_field(keys[column.name])
 
@@ -373,7 +373,7 @@ def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame |
             fields[number] = fewer_bits(keys.to_series(number))
     if sum(field.bits for field in fields) >= WORD_BITS:
         return None
-    packed = in_place([*fields, BitField(CLICK, in_cells[CLICK].dtype, 0, 1)])
+    packed = stack_fields([*fields, BitField(CLICK, in_cells[CLICK].dtype, 0, 1)])
     counted = count_equal(keys.with_columns(in_cells[CLICK]).select(packed.number).to_series().to_numpy())
     counted = counted.select(*packed.values[:-1], IMPRESSIONS, CLICKS)
     return counted.with_columns(values.gather(counted[name]) for name, values in different.items())
@@ -389,7 +389,7 @@ def count_numbers(pieces: Iterable[pl.Series], fields: BitFields, plan: Statisti
     """
     keys = [field for field in fields.fields if field.name in {*plan.keys, POSITION}]
     kept = np.uint64(1 + sum((2**field.bits - 1) << field.shift for field in keys))  # what is not counted by is cleared
-    counted = running_total(
+    counted = merge_pieces(
         (count_equal(numbers.to_numpy() & kept) for numbers in pieces),
         lambda counts: pl.concat(counts).group_by(NUMBER).sum().sort(NUMBER),
     )

@@ -72,7 +72,7 @@ def count_positions(impressions: pl.LazyFrame, day: str) -> pl.LazyFrame:
     return named.select(pl.col(name).cast(of_type) for name, of_type in BY_DAY.items())
 
 
-def add_by_day(counts: Sequence[pl.DataFrame]) -> pl.DataFrame:
+def merge_day_counts(counts: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """The table of all parts together, from those of each."""
     together = pl.concat([BY_DAY.to_frame(), *counts])
     return together.group_by(DAY, POSITION).agg(pl.col(_COUNTS).sum()).sort(DAY, POSITION)
@@ -124,7 +124,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class DayLook:
+class DayReport:
     """How a day looks beside others."""
 
     day: str  # its name
@@ -170,11 +170,11 @@ class DayLook:
         return max(changes, key=lambda change: abs(change.relative), default=None)
 
 
-def look_at_days(counts: pl.DataFrame, judged: Sequence[str], known: Sequence[str]) -> list[DayLook]:
+def compare_days(counts: pl.DataFrame, judged: Sequence[str], known: Sequence[str]) -> list[DayReport]:
     """Compare days with others.
 
     Args:
-        counts: as `add_by_day` gives them.
+        counts: as `merge_day_counts` gives them.
         judged: the days that are compared. They count among the others of each other only where there are no known
             ones.
         known: the days that they are compared with; empty for each with all others.
@@ -187,7 +187,7 @@ def look_at_days(counts: pl.DataFrame, judged: Sequence[str], known: Sequence[st
     if len(in_order) == 2 and not known:  # noqa: PLR2004 - of two days that differ, the later one has changed
         in_order, known = in_order[1:], in_order[:1]
     limit = sqrt(FAR**2 + 2 * log(max(len(in_order), 1)))
-    compared = ((day, nearest(day, [other for other in known or in_order if other != day])) for day in in_order)
+    compared = ((day, nearest_days(day, [other for other in known or in_order if other != day])) for day in in_order)
     return [_look(days, day, others, limit) for day, others in compared if others]
 
 
@@ -212,7 +212,7 @@ def days_lacking_clicks(counts: pl.DataFrame | None, impressions: float | None =
     """Where clicks of days were lost; None where none were, or days are not known.
 
     Args:
-        counts: see `add_by_day`; of all queries, or of a sample.
+        counts: see `merge_day_counts`; of all queries, or of a sample.
         impressions: of all queries.
     """
     if counts is None or counts.is_empty():
@@ -267,7 +267,7 @@ def _are_few(clicks: Floats, expected: Floats, variance: Floats, share: Floats |
     return (clicks < share * e) & (surprise > _SURELY)
 
 
-def nearest(day: str, others: Sequence[str]) -> list[str]:
+def nearest_days(day: str, others: Sequence[str]) -> list[str]:
     """The days next to one in the order of their names: those before it, or else after it."""
     before = sorted((other for other in others if other < day), reverse=True)
     after = sorted(other for other in others if other > day)
@@ -335,7 +335,7 @@ def _queries(table: dict[str, Floats]) -> Floats:
     return np.maximum(table[IMPRESSIONS] ** 2 / np.maximum(table[IMPRESSIONS_SQUARED], 1e-300), 1)
 
 
-def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayLook:
+def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayReport:
     row, rows = days.rows([day])[0], days.rows(others)
     rate, error, between_queries, spread = _usual_rates({name: table[rows] for name, table in days.tables.items()})
     table = {name: of_all[row] for name, of_all in days.tables.items()}
@@ -369,7 +369,7 @@ def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayLook
     surprise = log1p(varies * total) / varies if varies > 0 else total
     enough = limit**2 / 2 + log(limit * sqrt(2 * pi))
     numbers = zip(days.positions, clicks / np.maximum(shown, 1e-300), rate, far, noise, informative, strict=True)
-    return DayLook(
+    return DayReport(
         day=day,
         others=len(rows),
         positions=(used[0], used[-1]) if used else None,

@@ -37,7 +37,7 @@ import scipy
 from posbias.core.arrays import linalg
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, compress, first_of_runs, starts, sum_by_number
 from posbias.core.arrays.packing import NUMBER
-from posbias.core.counts.counting_plan import StatisticsPlan, count_equal, runs_of
+from posbias.core.counts.counting_plan import StatisticsPlan, count_equal, run_numbers
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION
 from posbias.core.theta.conditional import find_linkage, fit_conditional
@@ -111,7 +111,7 @@ class RowOrder:
         return self.pages > _TOGETHER * self.pieces
 
 
-def judged_by_groups(values: Floats, variance: Floats) -> tuple[float, float, float, float]:
+def group_t_test(values: Floats, variance: Floats) -> tuple[float, float, float, float]:
     """Student's t of a sum over independent groups, its two-sided p-value, its standard error and degrees of freedom.
 
         sd^2 = (G - 1) / G sum_g (v_g / (1 - h_g))^2,    nu = min(1 / sum h_g^2, G - 1),    h_g = share of the variance
@@ -145,16 +145,16 @@ def order_of_strata(rows: pl.DataFrame, unit: Sequence[str]) -> OrderSums:
         unit: the columns that tell strata apart.
     """
     if rows.height:
-        stratum = runs_of(rows, unit)
+        stratum = run_numbers(rows, unit)
         first = first_of_runs(stratum)
         again = np.diff(first, append=rows.height) > 1
         rows = rows.filter((again & (np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0))[stratum])
     if not rows.height:
         return OrderSums(np.zeros(0), np.zeros(0), 0.0, 0.0, 0.0)
-    stratum, position = runs_of(rows, unit), rows[POSITION].to_numpy()
+    stratum, position = run_numbers(rows, unit), rows[POSITION].to_numpy()
     shown, clicks = (rows[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
-    sums = _sums_of_strata(stratum, runs_of(rows, [*unit, PERIOD]), position, 1 / position, shown, clicks)
-    query = runs_of(rows, [QUERY])[first_of_runs(stratum)]
+    sums = _sums_of_strata(stratum, run_numbers(rows, [*unit, PERIOD]), position, 1 / position, shown, clicks)
+    query = run_numbers(rows, [QUERY])[first_of_runs(stratum)]
     area, variance, weight, of_clicks, information = (
         sum_by_number(query, values, int(query[-1]) + 1) for values in sums
     )

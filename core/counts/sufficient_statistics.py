@@ -32,10 +32,10 @@ from posbias.core.arrays.count_table import (
     concatenate,
     sum_rows,
 )
-from posbias.core.arrays.threads import at_once, n_threads
+from posbias.core.arrays.threads import n_threads, thread_map
 from posbias.core.counts import counting_plan
 from posbias.core.counts.counting_plan import Placements, StatisticsPlan
-from posbias.core.counts.odd_days import add_by_day, count_by_day
+from posbias.core.counts.odd_days import count_by_day, merge_day_counts
 from posbias.core.counts.order import OrderSums, RowOrder, add_orders, order_of_strata
 from posbias.core.schema import (
     CLICKS,
@@ -66,7 +66,7 @@ def numbered_cells(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.D
     places = _places(keys)
     if places is None:
         cells = keys.unique().sort(*plan.cell_order)
-        return cells, numbers_in(cells, statistics, plan.cell_columns)
+        return cells, key_numbers(cells, statistics, plan.cell_columns)
     place, n_places = places
     row = np.full(n_places, -1)
     row[place] = np.arange(len(place))  # one of each cell
@@ -77,7 +77,7 @@ def numbered_cells(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.D
     return cells.drop(_PLACE), pl.Series(CELL, number[place])
 
 
-def numbers_in(keys: pl.DataFrame, rows: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
+def key_numbers(keys: pl.DataFrame, rows: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
     """For each row the number of its key, such as its cell, among given ones, shape (R,); null where it is not one."""
     numbered = keys.with_row_index(CELL)
     return rows.select(columns).join(numbered, on=columns, how="left", maintain_order="left", nulls_equal=True)[CELL]
@@ -85,10 +85,10 @@ def numbers_in(keys: pl.DataFrame, rows: pl.DataFrame, columns: Sequence[str]) -
 
 def context_numbers(cells: pl.DataFrame, context: Sequence[str]) -> Integers:
     """The number of each cell's context, from 0 in the order of the cells, which are sorted by it, shape (K,)."""
-    return counting_plan.runs_of(cells, context) if context else np.zeros(cells.height, np.int64)
+    return counting_plan.run_numbers(cells, context) if context else np.zeros(cells.height, np.int64)
 
 
-def number_rows(rows: pl.DataFrame) -> Integers:
+def dense_row_ranks(rows: pl.DataFrame) -> Integers:
     """The number of each row among the different ones, from 0 in their order."""
     return rows.select(pl.struct(pl.all()).rank("dense") - 1).to_series().to_numpy().astype(np.int64)
 
@@ -172,7 +172,7 @@ def merge(
         ]
         return *compress(concatenate(read), cell_code), spans
 
-    for signatures, number, spans in at_once(of_range, range(len(borders[0]) - 1)):
+    for signatures, number, spans in thread_map(of_range, range(len(borders[0]) - 1)):
         ends = np.cumsum([last - first for first, last in spans])[:-1]
         for of_part, (first, last), merged_number in zip(numbers, spans, np.split(number, ends), strict=True):
             of_part[first:last] = merged_number + n_merged
@@ -187,7 +187,7 @@ _LARGEST_INT32 = 2**31 - 1
 _ROUNDING = 1e-9  # of sums of weights
 _Made = TypeVar("_Made", PartOfStrata, "OrderSums", pl.DataFrame, Floats, tuple[pl.DataFrame, CountTable])
 
-OnRows = Callable[[Callable[[pl.DataFrame], _Made], int | None], Iterable[_Made]]
+PartMapper = Callable[[Callable[[pl.DataFrame], _Made], int | None], Iterable[_Made]]
 """Calls a function, which can travel, with the statistics of each of so many first parts, all of them where that is
 None, and returns the results in their order."""
 
@@ -246,11 +246,11 @@ class SufficientStatistics:
     placements: Placements | None = None
     queries_of_part: tuple[int, ...] = ()  # number of queries of each part
     # Sums rows in their order, where no times of day are kept; see `row_order`
-    on_order: Callable[[], RowOrder | None] = lambda: None
+    compute_row_order: Callable[[], RowOrder | None] = lambda: None
     # The arms in ascending order, where there are some: their column, `impressions` and `clicks`; null for no arm
     arms: pl.DataFrame | None = None
     # Goes over the statistics of the parts again, for periods, clusters, arms and randomised rows
-    on_rows: OnRows[PartOfStrata] | OnRows[OrderSums] | None = None
+    part_mapper: PartMapper[PartOfStrata] | PartMapper[OrderSums] | None = None
     _made: dict[tuple[str, ...], Strata] = field(default_factory=dict[tuple[str, ...], Strata], compare=False)
 
     @property
@@ -292,15 +292,15 @@ class SufficientStatistics:
     @cached_property
     def by_day(self) -> pl.DataFrame | None:
         """Counts by day and position (see `odd_days`) of the parts for tests; None without days, or with weights."""
-        if self.on_rows is None or not self.plan.period or self.plan.weighted:
+        if self.part_mapper is None or not self.plan.period or self.plan.weighted:
             return None
-        return add_by_day(list(self.over_rows(_count_by_day, self.parts_for_tests)))
+        return merge_day_counts(list(self.map_parts(_count_by_day, self.parts_for_tests)))
 
     def _strata(
         self, compressed: Callable[..., PartOfStrata], cells: pl.DataFrame, n_parts: int | None = None
     ) -> Strata:
         """The counts that a function compresses of each of the first parts, in given cells."""
-        parts = list(self.over_rows(partial(compressed, cells=cells), n_parts))
+        parts = list(self.map_parts(partial(compressed, cells=cells), n_parts))
         same = [np.arange(cells.height)] * len(parts)
         return _merged_unit(parts, same, cells, self.plan, self.queries_of_part[: len(parts)])[0]
 
@@ -316,7 +316,7 @@ class SufficientStatistics:
         both = self._strata(compressed, cells, self.parts_for_tests)
         number = np.arange(cells.height)
         tables = (both.signatures.only_cells(number % 2 == after) for after in range(2))
-        before, after = (Strata(table.merged(number // 2, self.n_cells), both.members) for table in tables)
+        before, after = (Strata(table.merge_cells(number // 2, self.n_cells), both.members) for table in tables)
         return before, after
 
     def by_arm(self, period: Length = "none") -> Strata:
@@ -334,18 +334,18 @@ class SufficientStatistics:
     def order(self, period: Length, n_parts: int | None = None) -> OrderSums:
         """Whether, within strata of that period, clicks come before better positions, by query of the first parts."""
         unit = self.plan.stratum_columns(period)
-        return add_orders(list(self.over_rows(partial(_order_of_unit, plan=self.plan, unit=unit), n_parts)))
+        return add_orders(list(self.map_parts(partial(_order_of_unit, plan=self.plan, unit=unit), n_parts)))
 
     @cached_property
     def row_order(self) -> RowOrder | None:
         """What the order of the rows says, within days where these are kept."""
-        return self.on_order()
+        return self.compute_row_order()
 
-    def over_rows(self, work: Callable[[pl.DataFrame], _Made], n_parts: int | None = None) -> Iterable[_Made]:
+    def map_parts(self, work: Callable[[pl.DataFrame], _Made], n_parts: int | None = None) -> Iterable[_Made]:
         """Yield the results of a function (one that can be pickled) for the statistics of the first parts, or all."""
-        if self.on_rows is None:
+        if self.part_mapper is None:
             raise ValueError("the statistics of the parts were not kept")
-        return self.on_rows(work, n_parts)  # pyright: ignore[reportArgumentType, reportReturnType] - one function for both
+        return self.part_mapper(work, n_parts)  # pyright: ignore[reportArgumentType, reportReturnType] - one function for both
 
     @property
     def randomized(self) -> Strata:
@@ -365,10 +365,10 @@ class SufficientStatistics:
     @property
     def curve_of_cell(self) -> Integers:
         """The number of each cell's curve over positions, from 0 in the order of the cells, shape (K,)."""
-        return context_numbers(self.cells, (*self.plan.context, *self.beside_position))
+        return context_numbers(self.cells, (*self.plan.context, *self.further_cell_columns))
 
     @property
-    def beside_position(self) -> tuple[str, ...]:
+    def further_cell_columns(self) -> tuple[str, ...]:
         """The further columns of a cell; without the last one where that is the position itself."""
         names, last = self.plan.cell, self.plan.cell[-1:]
         sizes = {self.cells.select(of).n_unique() for of in ([POSITION], last, [POSITION, *last]) if last}
@@ -380,14 +380,14 @@ class SufficientStatistics:
 
         Positions that follow from several other columns, as that of a row and a column of a grid, are no axis.
         """
-        names, cells = self.beside_position, self.cells
+        names, cells = self.further_cell_columns, self.cells
         follows = len(names) > 1 and cells.select(names).n_unique() == cells.select(POSITION, *names).n_unique()
         return names if follows else (POSITION, *names)
 
     @property
     def axes_of_cell(self) -> Integers:
         """The number of each cell's value on each axis, shape (K, A)."""
-        return np.stack([number_rows(self.cells.select(name)) for name in self.axes], axis=1)
+        return np.stack([dense_row_ranks(self.cells.select(name)) for name in self.axes], axis=1)
 
     @cached_property
     def cell_totals(self) -> tuple[Floats, Floats]:
@@ -414,7 +414,7 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
     pairs, by_unit = pl.DataFrame(), dict[tuple[str, ...], PartOfStrata]()
     for unit in plan.units:
         of_unit = _added_up(rows, unit, plan)
-        table = table_of(of_unit, unit, cells.height)
+        table = to_count_table(of_unit, unit, cells.height)
         by_unit[unit], signature = _compressed(of_unit, table, codes)
         first = table.start[:-1]
         if unit == plan.pair_columns:
@@ -480,10 +480,10 @@ def _compressed_unit(
         added: a column that the statistics do not have.
     """
     statistics = statistics if added is None else statistics.with_columns(added)
-    number = numbers_in(cells, statistics, replace(plan, context=(*plan.context, *apart)).cell_columns)
+    number = key_numbers(cells, statistics, replace(plan, context=(*plan.context, *apart)).cell_columns)
     rows = _with_numbers(statistics, number)  # queries are numbered as without what is left out
     rows = _added_up(rows.drop_nulls(CELL) if apart else rows, unit, plan)
-    return _compressed(rows, table_of(rows, unit, cells.height), _codes(cells))[0]
+    return _compressed(rows, to_count_table(rows, unit, cells.height), _codes(cells))[0]
 
 
 def _count_by_day(statistics: pl.DataFrame) -> pl.DataFrame:
@@ -491,11 +491,11 @@ def _count_by_day(statistics: pl.DataFrame) -> pl.DataFrame:
 
 
 def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
-    if plan.beside:  # clusters and arms are for errors by cluster and the test of arms alone
+    if plan.auxiliary_columns:  # clusters and arms are for errors by cluster and the test of arms alone
         plan = replace(plan, clusters=(), arms=())
         statistics = statistics.group_by(*plan.keys).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(*plan.keys)
     rows = with_periods(statistics, unit)
-    rows = rows if plan.keeps_order(unit) else rows.sort(*unit, PERIOD, *plan.model.cell_columns)
+    rows = rows if plan.is_sorted_by(unit) else rows.sort(*unit, PERIOD, *plan.model.cell_columns)
     return order_of_strata(rows, unit)
 
 
@@ -513,8 +513,8 @@ def count_units(
     Returns:
         The unit's columns, one row per unit, and the table with the units in that order.
     """
-    rows = _added_up(_with_numbers(statistics, numbers_in(cells, statistics, plan.cell_columns)), unit, plan)
-    table = table_of(rows, unit, cells.height)
+    rows = _added_up(_with_numbers(statistics, key_numbers(cells, statistics, plan.cell_columns)), unit, plan)
+    table = to_count_table(rows, unit, cells.height)
     return rows.select(*unit)[table.start[:-1]], table
 
 
@@ -528,18 +528,18 @@ def count_randomized(
 def merge_parts(
     parts: Sequence[PartStatistics],
     plan: StatisticsPlan,
-    on_rows: OnRows[PartOfStrata] | OnRows[OrderSums] | None = None,
+    part_mapper: PartMapper[PartOfStrata] | PartMapper[OrderSums] | None = None,
 ) -> SufficientStatistics:
     """Number cells and queries over all parts, and merge equal signatures.
 
     Args:
         parts: the compressed parts.
         plan: what was counted.
-        on_rows: goes over the statistics of the same parts again, in their order; without it nothing is parted by
+        part_mapper: goes over the statistics of the same parts again, in their order; without it nothing is parted by
             period.
     """
     cells = pl.concat([part.cells for part in parts]).unique().sort(*plan.cell_order)
-    new_cell = [numbers_in(cells, part.cells, plan.cell_columns).to_numpy().astype(np.int64) for part in parts]
+    new_cell = [key_numbers(cells, part.cells, plan.cell_columns).to_numpy().astype(np.int64) for part in parts]
     by_unit = dict[tuple[str, ...], Strata]()
     signature_of_part = list[Numbers]()
     placements = [part.placements for part in parts if part.placements is not None]
@@ -558,7 +558,7 @@ def merge_parts(
         placements=reduce(add, placements) if placements else None,
         queries_of_part=n_queries,
         arms=_add_up_arms([part.arms for part in parts if part.arms is not None], plan),
-        on_rows=on_rows,
+        part_mapper=part_mapper,
     )
 
 
@@ -595,20 +595,20 @@ def _added_up(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> 
     rows = with_periods(rows, tuple(unit))
     if HALF in unit:
         pair = [name for name in unit if name != HALF]
-        rows = rows if plan.keeps_order(pair) else rows.sort(*pair, PERIOD)
-        of_row = counting_plan.runs_of(rows, pair)
+        rows = rows if plan.is_sorted_by(pair) else rows.sort(*pair, PERIOD)
+        of_row = counting_plan.run_numbers(rows, pair)
         first = np.flatnonzero(np.diff(of_row, prepend=-1))
         if len(first):  # units without a click compare nothing
             rows = rows.filter((np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0)[of_row])
-        of_row = counting_plan.runs_of(rows, pair)
-        later = _in_later_half(of_row, counting_plan.runs_of(rows, [*pair, PERIOD]), rows[IMPRESSIONS].to_numpy())
+        of_row = counting_plan.run_numbers(rows, pair)
+        later = _in_later_half(of_row, counting_plan.run_numbers(rows, [*pair, PERIOD]), rows[IMPRESSIONS].to_numpy())
         return _summed(rows.with_columns(pl.Series(HALF, later)), 2 * of_row + later)
     if RANDOMIZED in unit:
         rows = rows.filter(pl.col(RANDOMIZED) > 0)
     elif {*unit, *plan.cell_columns} == set(plan.keys):
         return rows
-    if plan.keeps_order(unit):
-        return _summed(rows, counting_plan.runs_of(rows, unit))
+    if plan.is_sorted_by(unit):
+        return _summed(rows, counting_plan.run_numbers(rows, unit))
     counts = pl.col(IMPRESSIONS, CLICKS).sum()
     return rows.group_by(*unit, CELL).agg(counts, pl.col(_QUERY_NUMBER).first()).sort(*unit, CELL)
 
@@ -642,7 +642,7 @@ def _summed(rows: pl.DataFrame, unit_of_row: Integers) -> pl.DataFrame:
     return kept.with_columns(pl.Series(name, values) for name, values in sums.items())
 
 
-def table_of(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> CountTable:
+def to_count_table(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> CountTable:
     """Rows sorted by unit and cell as a table of counts."""
     unit_of_row = rows.select(pl.struct(*unit).rle_id()).to_series().to_numpy()
     first = np.flatnonzero(np.diff(unit_of_row, prepend=-1))

@@ -33,10 +33,10 @@ from operator import add
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Added, Flags, Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import Flags, Floats, Integers, Sums, sum_by_number
 from posbias.core.choices import Candidates
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import numbers_in
+from posbias.core.counts.sufficient_statistics import key_numbers
 from posbias.core.evaluation.break_even import Bend
 from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
@@ -101,7 +101,7 @@ def rows_of_pages(impressions: pl.DataFrame, plan: StatisticsPlan, weights: Cell
     """
     shown = impressions.with_columns(pl.col(POSITION).alias(AT))
     in_cells = plan.with_cells_in_memory(shown)
-    in_cells = in_cells.with_columns(numbers_in(weights.cells, in_cells, plan.cell_columns).cast(pl.Int64).alias(CELL))
+    in_cells = in_cells.with_columns(key_numbers(weights.cells, in_cells, plan.cell_columns).cast(pl.Int64).alias(CELL))
     own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
     page, row = pl.col(SESSION).rle_id().cast(pl.Int64), pl.int_range(pl.len(), dtype=pl.Int64)
     return (
@@ -148,8 +148,8 @@ def shown_of(rows: pl.DataFrame, by_query: pl.DataFrame) -> Shown:
     return Shown(
         queries=queries.select(QUERY, PAGES),
         documents=documents,
-        query=numbers_in(queries, rows, [QUERY]).cast(pl.Int64).to_numpy(),
-        document=numbers_in(documents, rows, [QUERY, DOC]).cast(pl.Int64).to_numpy(),
+        query=key_numbers(queries, rows, [QUERY]).cast(pl.Int64).to_numpy(),
+        document=key_numbers(documents, rows, [QUERY, DOC]).cast(pl.Int64).to_numpy(),
         page=rows[PAGE].to_numpy() if of_pages else np.empty(0, np.int64),
         place=rows[AT if of_pages else POSITION].to_numpy(),
         cell=rows[CELL].to_numpy(),
@@ -284,7 +284,7 @@ class RankingMeasures:
 
 
 @dataclass(frozen=True)
-class Rest(Added):
+class Rest(Sums):
     """Sums over some pages that are not kept by query."""
 
     moves: Floats  # sum of u w lambda of the clicks by cell, as far as w follows theta there, shape (R, M, K)
@@ -486,7 +486,7 @@ def merged(parts: Sequence[QuerySums]) -> QuerySums:
         return parts[0]
     queries = pl.concat(part.queries for part in parts)
     once = queries.group_by(QUERY, maintain_order=True).agg(pl.col(PAGES).sum())
-    number = numbers_in(once, queries, [QUERY]).to_numpy()
+    number = key_numbers(once, queries, [QUERY]).to_numpy()
     sums = np.zeros((once.height, parts[0].sums.shape[1]))
     np.add.at(sums, number, np.concatenate([part.sums for part in parts]))
     documents = pl.concat(part.documents for part in parts).unique(maintain_order=True)

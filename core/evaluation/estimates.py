@@ -28,7 +28,7 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.arrays.count_table import Added, Floats
+from posbias.core.arrays.count_table import Floats, Sums
 from posbias.core.arrays.tails import holm, tail_index, threshold
 from posbias.core.evaluation import clicked
 from posbias.core.evaluation.break_even import BreakEven
@@ -39,7 +39,7 @@ _ALL_BUT = 1e-9  # of the pages: a query that has more has them all
 
 
 @dataclass(frozen=True)
-class Totals(Added):
+class Totals(Sums):
     """Sums over some queries g, those of the whole log at last; z_g are the P sums of a query."""
 
     sums: Floats  # sum of z_g, shape (P,)

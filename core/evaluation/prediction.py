@@ -77,9 +77,9 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.arrays.count_table import Added, Flags, Floats, Integers, sum_by_number
+from posbias.core.arrays.count_table import Flags, Floats, Integers, Sums, sum_by_number
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import context_numbers, number_rows, numbers_in
+from posbias.core.counts.sufficient_statistics import context_numbers, dense_row_ranks, key_numbers
 from posbias.core.evaluation.break_even import Bend
 from posbias.core.evaluation.clicked import RANK, as_text
 from posbias.core.evaluation.estimates import t_quantile
@@ -160,7 +160,7 @@ class CellTheta:
 
     def numbered(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Rows with the number of their cell, and that of its context."""
-        rows = rows.with_columns(numbers_in(self.cells, rows, self.plan.cell_columns).alias(CELL).cast(pl.Int64))
+        rows = rows.with_columns(key_numbers(self.cells, rows, self.plan.cell_columns).alias(CELL).cast(pl.Int64))
         return rows.with_columns(pl.Series(CONTEXT, self.context[rows[CELL].to_numpy()]))
 
     def pages(self, counts: pl.DataFrame) -> pl.DataFrame:
@@ -491,7 +491,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class PageSums(Added):
+class PageSums(Sums):
     """Sums over some whole queries that a ranking has lists for; those of the log at last. B classes of ranks."""
 
     pages: float
@@ -800,7 +800,7 @@ def page_slope(rows: pl.DataFrame, by: CellTheta, covariance: Floats | None) -> 
     values = shown * theta, shown * theta**2, clicks * by.known[cell]
     group = pl.Series(part.group[pair])
     is_tested = (rows.select(pl.struct(group.alias(QUERY), UNIT).hash(_SEED) % 2).to_series() == 1).to_numpy()
-    unit = number_rows(rows.select(group.alias(QUERY), UNIT))
+    unit = dense_row_ranks(rows.select(group.alias(QUERY), UNIT))
     all_clicks = _attractiveness(part, *(sum_by_number(pair, of, n_pairs) for of in values))
     moment, variance, expected, gradient = 0.0, 0.0, 0.0, np.zeros(len(by.theta))
     for test in (is_tested, ~is_tested):

@@ -47,7 +47,7 @@ import scipy
 
 from posbias.core.arrays import linalg
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, first_of_runs, sum_by_number
-from posbias.core.arrays.threads import at_once
+from posbias.core.arrays.threads import thread_map
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, POSITION, QUERY
@@ -226,7 +226,7 @@ class _Arms:
         self.basis = np.stack([-down, squared], axis=1)
         inside = by_arm.signatures.only_cells(np.tile(linkage.identified, self.n_arms))
         clicked = sum_by_number(inside.cell // self.n_cells, inside.clicks, self.n_arms) > 0
-        inside = inside.only(clicked[inside.cell // self.n_cells])
+        inside = inside.filter_entries(clicked[inside.cell // self.n_cells])
         first = self._exposures(inside)
         several = np.bincount(inside.unit_of_entry[first], minlength=inside.n_units) > 1
         units = np.flatnonzero(several & (inside.sum_by_unit(inside.clicks) > 0))
@@ -251,7 +251,7 @@ class _Arms:
             table, cell, first, _ = part
             return _sums(table.impressions * theta[cell], first)
 
-        exposure = np.concatenate([np.zeros(0), *at_once(exposures_of, self._entries())])
+        exposure = np.concatenate([np.zeros(0), *thread_map(exposures_of, self._entries())])
         levels, share, information_of_levels = self._levels(exposure)
         expected = self.unit_clicks[unit] * share
 
@@ -268,7 +268,7 @@ class _Arms:
             of_cells = _by_number(cell, table.spread(table.multiplicity)[:, np.newaxis] * moved, self.n_cells)
             return place, own, _sums(moved, first), chance, of_cells
 
-        parts = list(at_once(inside_arms, self._entries()))
+        parts = list(thread_map(inside_arms, self._entries()))
         if not parts:
             return None
         place, own, moved, chance = (np.concatenate(of) for of in list(zip(*parts, strict=True))[:4])
@@ -295,7 +295,7 @@ class _Arms:
             score=copies @ scores,
             information=information,
             chance=np.tensordot(copies, chance, 1),
-            cross=np.sum(list(at_once(cross_of, self._entries())), axis=0) - np.sum([of[4] for of in parts], axis=0),
+            cross=np.sum(list(thread_map(cross_of, self._entries())), axis=0) - np.sum([of[4] for of in parts], axis=0),
             unit_scores=_sums(scores, self._first_of_unit),
             unit_breads=_sums(breads, self._first_of_unit),
         )

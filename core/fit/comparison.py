@@ -8,7 +8,7 @@ import polars as pl
 import scipy
 
 from posbias.core.arrays.count_table import Flags, Floats, Integers
-from posbias.core.counts.sufficient_statistics import context_numbers, numbers_in
+from posbias.core.counts.sufficient_statistics import context_numbers, key_numbers
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR, covariance_of, known_numbers
 from posbias.core.standard_errors.cluster import t_quantile
@@ -112,7 +112,7 @@ def curves_of(fit: Fit, cells: pl.DataFrame, names: pl.Series) -> Curves:
         names: the values of `CURVE`, S of them.
     """
     every_cell = names.to_frame(CURVE).join(cells, how="cross", maintain_order="left_right")
-    at = numbers_in(fit.statistics.cells, every_cell, [*cells.columns, CURVE]).to_numpy().astype(np.float64)
+    at = key_numbers(fit.statistics.cells, every_cell, [*cells.columns, CURVE]).to_numpy().astype(np.float64)
     there, index = np.isfinite(at), np.nan_to_num(at).astype(np.int64)
     fitted, shape = fit.free.fitted, (len(names), cells.height)
     if fitted is None:

@@ -29,11 +29,11 @@ import scipy
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members
 from posbias.core.arrays.linalg import by_unit_and_cell, gram, pseudo_inverse
-from posbias.core.arrays.threads import at_once
+from posbias.core.arrays.threads import thread_map
 from posbias.core.attractiveness import AttractivenessPrior, estimate_prior, sample_units, shown_position
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, number_rows
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, dense_row_ranks
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, relative_to_largest
 from posbias.core.estimators.methods import ConditionalEstimator
@@ -42,7 +42,7 @@ from posbias.core.shapes import FREE
 from posbias.core.standard_errors import contrasts
 from posbias.core.standard_errors.cluster import t_quantile
 from posbias.core.standard_errors.contrasts import ContrastTest, Differences, ScoredEstimate, StrataEstimate
-from posbias.core.theta.conditional import Silence, find_linkage, fit_conditional, silence_of_cells
+from posbias.core.theta.conditional import SilenceTest, find_linkage, fit_conditional, silence_test
 from posbias.core.theta.joint import LARGEST, JointFit, JointOptions, fit_joint
 
 
@@ -72,7 +72,7 @@ def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
     intervals, fitted = estimate.intervals, estimate.fitted
     tested, silence = intervals.std_error > 0, None
     if fitted is not None and shape == FREE:
-        silence = silence_of_cells(fitted.fit, fitted.strata.signatures, np.ones(len(tested)))
+        silence = silence_test(fitted.fit, fitted.strata.signatures, np.ones(len(tested)))
     if not tested.any() and (silence is None or not len(silence.cells)):
         return None
     clusters = np.maximum(np.nan_to_num(intervals.effective_clusters, nan=1.0), 1.0)
@@ -109,7 +109,7 @@ def bins_test(
         return None
     if free.fitted is None:
         return None
-    bins = number_rows(plan.in_bins(unbinned.cells).select(plan.cell_columns))
+    bins = dense_row_ranks(plan.bin_cells(unbinned.cells).select(plan.cell_columns))
     pairs: list[tuple[int, int]] = []
     for one in np.unique(bins).tolist():
         first, *others = np.flatnonzero((bins == one) & free.linkage.identified).tolist() or [-1]
@@ -122,7 +122,7 @@ def bins_test(
 
 def previous_click_test(
     statistics: SufficientStatistics, estimate: Estimate
-) -> tuple[ContrastTest | None, Silence | None]:
+) -> tuple[ContrastTest | None, SilenceTest | None]:
     """Whether theta_{r r'} depends on r', the last click above: each r' > 0 against r' = 0 at the same position r.
 
     A cell without clicks is judged by the lower end of the interval of the cell at its position with r' = 0.
@@ -142,7 +142,7 @@ def previous_click_test(
     test = contrasts.linear_contrast_test(apart, fitted.fit, fitted.errors)
     theta = np.full(statistics.n_cells, np.nan)
     theta[clicked] = estimate.intervals.low[unclicked]
-    silence = silence_of_cells(fitted.fit, fitted.strata.signatures, theta)
+    silence = silence_test(fitted.fit, fitted.strata.signatures, theta)
     return _with_silence(test, silence.p_value[clicked]), silence
 
 
@@ -170,7 +170,7 @@ def cell_column_tests(
     if behind is None:
         return ()
     tests, place = list[CellColumnTest](), statistics.axes_of_cell
-    for column in statistics.beside_position:
+    for column in statistics.further_cell_columns:
         axis = statistics.axes.index(column)
         others = np.column_stack([statistics.context_of_cell, np.delete(place, axis, axis=1)])
         alike = np.unique(others, axis=0, return_inverse=True)[1].ravel()
@@ -485,5 +485,5 @@ def find_causes(
     linking = table.take(np.flatnonzero(table.links))  # without a prior all others fit any theta
     options = JointOptions(NO_PRIOR, NO_PRIOR, tolerance=_TOLERANCE)
     runs = (linking, options), (table, JointOptions(attractiveness_prior=estimated, tolerance=_TOLERANCE))
-    without_prior, with_estimated = at_once(against, runs)
+    without_prior, with_estimated = thread_map(against, runs)
     return JointCauses(without_prior, with_estimated, estimated)

@@ -10,9 +10,9 @@ import polars as pl
 
 from posbias.core.arrays.count_table import Floats, Numbers
 from posbias.core.arrays.threads import meanwhile
-from posbias.core.attractiveness import AttractivenessPrior, estimate_prior, posterior_by_position, with_errors_of_theta
+from posbias.core.attractiveness import AttractivenessPrior, estimate_prior, posterior_by_position, total_std_dev
 from posbias.core.counts.checks import CountedPages, check_no_silent_position
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, number_rows
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, dense_row_ranks
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators import check_method, get_estimator, get_method, methods
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration
@@ -31,7 +31,7 @@ from posbias.core.shapes.smooth import SmoothShape
 from posbias.core.standard_errors.cluster import ClusterSums, Intervals
 from posbias.core.standard_errors.column import WholeLog
 from posbias.core.standard_errors.contrasts import ContrastTest, StrataEstimate
-from posbias.core.theta.conditional import Silence
+from posbias.core.theta.conditional import SilenceTest
 
 LARGEST_COMPARISON = 200_000
 """Signatures up to which joint EM runs beside the chosen method without a request."""
@@ -96,7 +96,7 @@ class Fit(Refined):
     position_effect: ContrastTest | None  # whether any propensity differs from 1
     cell_columns: tuple[CellColumnTest, ...]  # whether attention depends on each further column of cells
     previous_click: ContrastTest | None  # whether the previous click matters, with UBM
-    silence: Silence | None  # what cells below a click say that have no click, with UBM
+    silence: SilenceTest | None  # what cells below a click say that have no click, with UBM
     placements: tuple[PlacementTest, ...]  # whether randomised rows were placed at random
     bins: BinsTest | None  # whether positions of one bin differ
     model_tests: ModelTests | None  # whether the model holds
@@ -358,7 +358,7 @@ def _fit(
             else:
                 attractiveness, std_dev = posterior_by_position(*counts, prior, statistics.position_of_cell)
                 if covariance is not None:
-                    std_dev = with_errors_of_theta(*counts, covariance, attractiveness, std_dev)
+                    std_dev = total_std_dev(*counts, covariance, attractiveness, std_dev)
     if joint is not None and joint.joint is not None and conditional is not None and comparison is not None:
         causes = diagnostics.find_causes(joint.joint, conditional, comparison, prior, statistics.position_of_cell)
     tested_arms = _test_arms(statistics, fitted, period) if is_default and fitted is not None else None
@@ -404,7 +404,7 @@ def _test_arms(statistics: SufficientStatistics, fitted: StrataEstimate, period:
     test = arms_test(fitted, statistics.by_arm(period.used), statistics.position_of_cell)
     if test is None or not (test.rejected and statistics.plan.period):
         return test
-    areas = np.concatenate(list(statistics.over_rows(partial(learning_by_arm, plan=statistics.plan))))
+    areas = np.concatenate(list(statistics.map_parts(partial(learning_by_arm, plan=statistics.plan))))
     apart = learn_apart(areas, arms.drop_nulls()[IMPRESSIONS].to_numpy().astype(np.float64))
     return replace(test, apart=apart, bent=None if apart else test.bent)
 
@@ -414,7 +414,7 @@ def _refined(free: Estimate, statistics: SufficientStatistics, options: Estimati
     fitted, behind, position, plan = free.fitted, free.conditional, statistics.position_of_cell, statistics.plan
     if behind is None or plan.model.beside_position:
         return Refined(estimate=free)
-    place = position if not plan.cell else number_rows(statistics.cells.select(POSITION, *plan.cell))
+    place = position if not plan.cell else dense_row_ranks(statistics.cells.select(POSITION, *plan.cell))
     of_free = Refined(
         estimate=free, contexts=compare_contexts(behind.fit, behind.errors, place) if plan.context else None
     )
@@ -422,7 +422,7 @@ def _refined(free: Estimate, statistics: SufficientStatistics, options: Estimati
         takes = "cell_form" in get_method(free.method).takes and free.errors_by == "query" and not options.bootstrap
         form, axes, context = None, statistics.axes_of_cell, statistics.context_of_cell
         power = position if options.shape == PowerShape.name else None
-        if fitted is not None and takes and (power is None or axes.shape[1] > len(statistics.beside_position)):
+        if fitted is not None and takes and (power is None or axes.shape[1] > len(statistics.further_cell_columns)):
             form = fit_product(fitted, axes, context, power)
         wanted = options.cell_form or "free"
         if form is not None and not options.cell_form:  # the test would have seen what matters, and saw nothing

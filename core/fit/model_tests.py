@@ -216,7 +216,7 @@ def _fold(
     beyond_chance = ((clicks - usual * expected) ** 2 - usual * expected).sum() / (expected**2).sum()
     strength = mean / max(beyond_chance, _LEAST_VARIANCE * mean**2)
     rate = (clicks + strength * usual) / (expected + strength)
-    half = half.only(half.impressions > 0)
+    half = half.filter_entries(half.impressions > 0)
     units = np.flatnonzero(half.links)
     clicks, own = half.sum_by_unit(half.clicks)[units], query[units]
     usual = of_query(own, clicks * rate[units]) / np.maximum(of_query(own, clicks), 1)

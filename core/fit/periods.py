@@ -51,7 +51,7 @@ import scipy
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.odd_days import DAY
-from posbias.core.counts.order import OrderSums, RowOrder, judged_by_groups
+from posbias.core.counts.order import OrderSums, RowOrder, group_t_test
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration
@@ -115,7 +115,7 @@ def feedback_test(sums: OrderSums, *, by_rows: bool = False) -> FeedbackTest | N
         sums: by query, or by group of queries.
         by_rows: whether the order of rows is the clock.
     """
-    t, p_value, error, degrees = judged_by_groups(sums.area, sums.variance)
+    t, p_value, error, degrees = group_t_test(sums.area, sums.variance)
     if not (np.isfinite(t) and sums.weight > 0):
         return None
     std_error, move = error / sums.weight, float(sums.area.sum()) / sums.weight

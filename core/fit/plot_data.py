@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from posbias.core.errors import LogFormatError, escaped
+from posbias.core.errors import LogFormatError, escape_unseen
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
 
 CONTEXT, CLICK_RATE, RELATIVE_RATE = "context", "click_rate", "relative_rate"
@@ -155,7 +155,7 @@ def thinned(positions: Sequence[int], most: int) -> list[int]:
 
 def label_of(values: Sequence[object]) -> str:
     """The values of a key as one short text."""
-    text = escaped(", ".join("none" if value is None else str(value) for value in values))
+    text = escape_unseen(", ".join("none" if value is None else str(value) for value in values))
     return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 3]}..."
 
 

@@ -44,7 +44,7 @@ from posbias.core.arrays.count_table import Flags, Floats, Integers, Members, fi
 from posbias.core.arrays.linalg import MANY, NORMAL, by_unit_and_cell, gram, in_rows
 from posbias.core.attractiveness import AttractivenessPrior
 from posbias.core.choices import LARGEST_ERROR, Source
-from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics, numbers_in
+from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics, key_numbers
 from posbias.core.errors import LogFormatError, UsageError
 from posbias.core.estimators import get_method
 from posbias.core.estimators.estimate import (
@@ -333,7 +333,7 @@ def covariance_of(cells: pl.DataFrame, table: pl.DataFrame) -> Floats:
         table: as from `covariance_table`, of these or other cells.
     """
     keys = table.select(pl.col(name).cast(dtype) for name, dtype in cells.schema.items())
-    row = numbers_in(keys, cells, cells.columns)
+    row = key_numbers(keys, cells, cells.columns)
     known = row.is_not_null().to_numpy()
     there = row.fill_null(0).to_numpy()
     whole = matrix_of(table[COVARIANCE])
@@ -486,7 +486,7 @@ def _of_many_cells(scores: cluster.ClusterScores, row: int) -> tuple[Floats, Flo
     """a_k and b_k of one cluster, from what its units couple."""
     n_cells = len(scores.linked.cells)
     of_row = slice(*scores.weight.indptr[row : row + 2].tolist())
-    entries, start = scores.linked.table.entries_of(scores.weight.indices[of_row])
+    entries, start = scores.linked.table.entry_indices(scores.weight.indices[of_row])
     cell, share = scores.linked.table.cell[entries], scores.shares[entries]
     clicks = np.repeat(scores.weight.data[of_row], np.diff(start))
     rows = in_rows(share * np.sqrt(clicks), cell, start, n_cells)

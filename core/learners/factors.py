@@ -65,7 +65,7 @@ def tables(learner: Learner, data: LearningData) -> list[CountTable]:
         return [data.counts]
     if data.randomized is None:
         raise TypeError("this learner needs to know which rows were randomised")
-    return [data.counts.less(data.randomized), data.randomized]
+    return [data.counts.subtract(data.randomized), data.randomized]
 
 
 def learn_factors(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
@@ -136,9 +136,9 @@ def _choose(
             "there are too few impressions to set some apart and choose the penalty by them. Name one: "
             "--learner-options regularization=X."
         )
-    rest = replace(log, counts=log.counts.less(apart))
+    rest = replace(log, counts=log.counts.subtract(apart))
     if learner.needs_randomized and log.randomized is not None:
-        rest = replace(rest, randomized=log.randomized.less(apart))
+        rest = replace(rest, randomized=log.randomized.subtract(apart))
     of_weights, shown = log.counts.impressions / theta[log.counts.cell], log.counts.impressions.sum()
     scale = float(of_weights.sum() / max(shown, 1.0)) if learner.fits is learning.SquaredError else 1.0
     loss, tried = learner.fits(apart.take(log.learnt), theta), dict[float, tuple[float, bool]]()

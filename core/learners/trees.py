@@ -78,7 +78,7 @@ from posbias.core.learners import learning
 from posbias.core.learners.boosting import BinnedRows, BoostedTrees, ModelText, RowsBy, TreeOptions, bin_rows
 from posbias.core.learners.learning import ClickLikelihood, Learned, Learner, LearningData, Loss, OnRound
 from posbias.core.learners.models import Forest
-from posbias.core.training.layout import grades_of, top_of
+from posbias.core.training.layout import grade_labels, top_value
 from posbias.core.training.weights import WeightOptions
 
 TOP = 1.0
@@ -216,9 +216,9 @@ def graded(data: LearningData) -> tuple["Graded", "Graded"]:
     for documents in (learnt, apart):
         signatures, number = compress(data.counts.take(documents))
         gamma.append(posterior_by_position(signatures, theta, prior, data.position)[0][number])
-    top, grades = top_of(gamma[0], np.ones(len(gamma[0]))), WeightOptions.grades
+    top, grades = top_value(gamma[0], np.ones(len(gamma[0]))), WeightOptions.grades
     parts = zip((learnt, apart), gamma, strict=True)
-    one, other = (Graded(rows, data.query[rows], grades_of(of_rows, top, grades)) for rows, of_rows in parts)
+    one, other = (Graded(rows, data.query[rows], grade_labels(of_rows, top, grades)) for rows, of_rows in parts)
     return one, other
 
 

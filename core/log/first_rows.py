@@ -77,7 +77,7 @@ _ROUNDS = 8
 _LEAST_RATE = 0.05  # click rate of a value, as a share of all, below which the column rather says what was clicked
 
 
-def few_values(impressions: pl.DataFrame, columns: Sequence[str]) -> Iterator[str]:
+def page_level_columns(impressions: pl.DataFrame, columns: Sequence[str]) -> Iterator[str]:
     """Columns of few values, of which each page has one, that do not say whether it was clicked."""
     for name in columns:
         values = impressions[name]
@@ -95,7 +95,7 @@ def few_values(impressions: pl.DataFrame, columns: Sequence[str]) -> Iterator[st
         yield name
 
 
-def deciding(impressions: pl.DataFrame, column: str) -> float | None:
+def relevance_score(impressions: pl.DataFrame, column: str) -> float | None:
     """Test whether a column decides relevance, by a score test with errors clustered by query.
 
     A pair i is shown n_ikv times at position k with value v of the column, and clicked c_ikv times. Where v decides

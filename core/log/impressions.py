@@ -39,7 +39,7 @@ _WITH_COMMA = r"^(\s*[+-]?[0-9]*),([0-9]+(?:[eE][+-]?[0-9]+)?\s*)$"
 _A_DAY = "2026-01-31"
 
 
-def grouped(marks: str) -> str:
+def thousands_pattern(marks: str) -> str:
     """The pattern of a whole number with one of some marks between thousands, e.g. `12,345`."""
     return rf"^\s*[1-9][0-9]{{0,2}}(?:[{marks}][0-9]{{3}})+\s*$"
 
@@ -55,7 +55,7 @@ class TextValues:
     timestamp_format: str | None = None  # how times are written, as strftime has it; None for ISO dates and for numbers
 
     @property
-    def without_words(self) -> "TextValues":
+    def without_click_words(self) -> "TextValues":
         """The same, for a click column that is not of the log."""
         return replace(self, true=(), false=())
 
@@ -73,8 +73,8 @@ class TextValues:
         """
         marks = rf"{'.' if self.decimal_comma else ','}'\u2019\s"
         without = text.str.replace_all(f"[{marks}]", "").cast(pl.Float64, strict=False)
-        number = pl.when(text.str.contains(grouped(marks))).then(without).otherwise(self.number(text))
-        return pl.when(~text.str.contains(grouped(","))).then(number) if self.decimal_comma else number
+        number = pl.when(text.str.contains(thousands_pattern(marks))).then(without).otherwise(self.number(text))
+        return pl.when(~text.str.contains(thousands_pattern(","))).then(number) if self.decimal_comma else number
 
     def with_point(self, text: pl.Expr) -> pl.Expr:
         """Text whose numbers have a point; other text as it is."""
@@ -169,12 +169,12 @@ def time_unit_of(numbers: pl.Series) -> TimeUnit | None:
     return best if days[best.words] else None
 
 
-def is_dated(dtype: pl.DataType | None) -> bool:
+def has_date(dtype: pl.DataType | None) -> bool:
     """Whether values are dates, or dates with a time."""
     return dtype == pl.Date or isinstance(dtype, pl.Datetime)
 
 
-def bounded(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def clip_to_calendar(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     """Dates or times in the years 1 to 9999; of what lies beyond, e.g. infinity, the nearest one.
 
     Python holds no others, and Polars does not write all others as text. Nanoseconds end in 2262.
@@ -397,7 +397,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     kept_as = {name: pl.UInt8 if name == RANDOMIZED else pl.Int32 for name in numbers}  # as posbias counts them
     columns += [number.cast(kept_as[name], strict=False).alias(name) for name, number in numbers.items()]
     faults += [(~(number >= 0).fill_null(value=False), RowRejection.COUNT_INVALID) for number in numbers.values()]
-    ids = {name: schema[name] for name in (*roles.session, *roles.ids()) if is_dated(schema[name])}
+    ids = {name: schema[name] for name in (*roles.session, *roles.ids()) if has_date(schema[name])}
     beyond = [pl.col(name).is_not_null() & _day(pl.col(name), dtype).is_null() for name, dtype in ids.items()]
     faults += [(is_beyond, RowRejection.TIMESTAMP_INVALID) for is_beyond in beyond]
     if roles.randomized:
@@ -414,7 +414,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
 def _of_other_values(only: Sequence[tuple[str, object]], schema: pl.Schema) -> Iterator[tuple[pl.Expr, RowRejection]]:
     """Where a column does not hold the one value of the rows that are read."""
     for name, value in only:
-        literal = pl.lit(value).str.to_datetime(strict=False) if is_dated(schema[name]) else pl.lit(value)
+        literal = pl.lit(value).str.to_datetime(strict=False) if has_date(schema[name]) else pl.lit(value)
         own = pl.col(name).is_null() if value is None else pl.col(name) == literal.cast(schema[name], strict=False)
         yield ~own.fill_null(value=False), RowRejection.OTHER_VALUE
 
@@ -506,7 +506,7 @@ def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Ex
             f"column {name!r} (--click) holds {dtype}, and --true and --false are words of a column of text. Leave "
             "them out."
         )
-    if is_dated(dtype):
+    if has_date(dtype):
         how = f"--sql 'SELECT * EXCLUDE ({name}), {name} IS NOT NULL AS click FROM log', not --click"  # noqa: S608
         raise SchemaError(f"column {name!r} (--click) holds {dtype}. If an empty cell is no click, use {how}.")
     number, word = pl.col(name), pl.col(name).cast(pl.String).str.to_lowercase()
@@ -606,7 +606,7 @@ def _times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, 
             )
         time = rules.values.time(column.cast(pl.String))
         return _of_our_era(time.dt.date()), time
-    if is_dated(dtype):
+    if has_date(dtype):
         time = _in_utc(column, dtype).dt.replace_time_zone(None).cast(pl.Datetime("us"))
         return _day(column, dtype), unknown if dtype == pl.Date else time
     if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
@@ -631,5 +631,5 @@ def _in_utc(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def _of_our_era(day: pl.Expr) -> pl.Expr:
-    """Days of a log; null at the ends of the years 1 to 9999, where `bounded` puts what lies beyond."""
+    """Days of a log; null at the ends of the years 1 to 9999, where `clip_to_calendar` puts what lies beyond."""
     return pl.when(day.is_between(pl.date(1, 1, 3), pl.date(9999, 12, 29))).then(day)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from posbias.core.arrays.count_table import GOLDEN, sum_rows
-from posbias.core.arrays.packing import ranks_of
+from posbias.core.arrays.packing import dense_ranks
 from posbias.core.errors import SchemaError
 from posbias.core.log.impressions import REJECTED, Rejection, RowRejection
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
@@ -86,18 +86,18 @@ ENDS = (pl.col(POSITION).min().alias(FIRST), pl.col(POSITION).max().alias(LAST))
 """The first and last position of a page."""
 
 
-def shifted_pages_of(rows: pl.DataFrame, cell: Sequence[str] = ()) -> ShiftedPages | None:
+def find_shifted_pages(rows: pl.DataFrame, cell: Sequence[str] = ()) -> ShiftedPages | None:
     """The pages of some impressions that are shifted; None where there are none, or no sessions."""
     return shifted_pages(rows.group_by(SESSION, *cell).agg(*ENDS), cell) if SESSION in rows.columns else None
 
 
 PLACE = "posbias_place"
-"""The column of `with_places`."""
+"""The column of `add_place`."""
 
 _LARGEST = 2**63 - 1
 
 
-def with_places(impressions: pl.DataFrame) -> pl.DataFrame | None:
+def add_place(impressions: pl.DataFrame) -> pl.DataFrame | None:
     """Impressions with one number that orders them by session and position; None where there is none.
 
     It is P session + position, P beyond every position, with sessions counted from the smallest; a text is its number
@@ -105,7 +105,7 @@ def with_places(impressions: pl.DataFrame) -> pl.DataFrame | None:
     """
     session, position = impressions[SESSION], impressions[POSITION]
     if isinstance(session.dtype, pl.String) and not session.null_count():
-        session = pl.Series(ranks_of(session)[0])
+        session = pl.Series(dense_ranks(session)[0])
     if not session.dtype.is_integer():
         return None
     match session.min(), session.max(), position.max():
@@ -124,7 +124,7 @@ def in_page_order(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> pl.Dat
     Those that stand in that order already, as in many logs, are not sorted. Where positions begin anew on a page, in
     cells with further columns, pages are in the order of these (row by row, list by list), then of the positions.
     """
-    placed = with_places(impressions)
+    placed = add_place(impressions)
     if placed is None:
         rows = impressions.sort(SESSION, POSITION)
     else:
@@ -264,7 +264,7 @@ def _sound_pages(impressions: pl.DataFrame, rules: PageRules) -> pl.DataFrame | 
     )
 
 
-def over_parts(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
+def merge_pages(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
     """The pages of a log that was split by query, so that a page in several parts holds several queries.
 
     Args:

@@ -8,7 +8,7 @@ import polars as pl
 from narwhals.typing import IntoLazyFrameT
 
 from posbias.core.choices import BetaPrior
-from posbias.core.log.pages import PLACE, with_places
+from posbias.core.log.pages import PLACE, add_place
 from posbias.core.models import ATTRACTIVENESS, THETA, ClickModel, FactorisedClickModel
 from posbias.core.models.page_matrices import Flags, Floats, PageBatch, Parameter, Parameters, Ratio, at_position
 from posbias.core.schema import CLICK, NO_PREVIOUS_CLICK, PAIR, POSITION, PREVIOUS_CLICK, SESSION
@@ -114,7 +114,7 @@ class UserBrowsingModel(FactorisedClickModel):
         That number is the place, P session + position. Where a row without a click has P session instead, the running
         maximum is the place of the last click on the same page, or lies on an earlier page.
         """
-        placed = with_places(impressions)
+        placed = add_place(impressions)
         if placed is None:
             return super().with_cells_in_memory(impressions)
         in_order = placed.sort(PLACE)

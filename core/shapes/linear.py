@@ -33,7 +33,7 @@ from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.shapes import ONE_END, SHAPE_ALONE, CurveShape, ShapedEstimate, counts_of_all_cells, units_with_slope
 from posbias.core.standard_errors import cluster, contrasts
 from posbias.core.standard_errors.contrasts import ScoredEstimate, StrataEstimate
-from posbias.core.theta.conditional import Likelihood, linked_counts, shares_at
+from posbias.core.theta.conditional import Likelihood, click_shares, linked_counts
 
 _LIMITS = optimize.Limits(longest_step=4.0, tolerance=1e-11, stalled=optimize.ROUNDING)  # of a log propensity
 _ALONE = 1e-10  # share of the information that stays when the only cluster that has some is left out
@@ -194,7 +194,7 @@ def _information(likelihood: Likelihood, beta: Floats, effects: Floats) -> Float
     """
     total = np.zeros((effects.shape[1],) * 2)
     for units, block in likelihood.table.blocks():
-        by_unit, weight = linalg.by_unit_and_cell(block, shares_at(block, beta)[0]), likelihood.weight[units]
+        by_unit, weight = linalg.by_unit_and_cell(block, click_shares(block, beta)[0]), likelihood.weight[units]
         mean = (by_unit @ effects) * np.sqrt(weight)[:, np.newaxis]
         total += effects.T @ ((by_unit.T @ weight)[:, np.newaxis] * effects) - mean.T @ mean
     return total

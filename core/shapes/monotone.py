@@ -13,7 +13,7 @@ from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.shapes import SHAPE_ALONE, CurveShape, ShapedEstimate
 from posbias.core.standard_errors.cluster import cluster_errors
 from posbias.core.standard_errors.contrasts import StrataEstimate, linear_contrast_test, pairwise_contrasts
-from posbias.core.theta.conditional import LinkedCounts, comparable_in_order, fit_conditional, linked_counts
+from posbias.core.theta.conditional import LinkedCounts, fit_conditional, identified_if_monotone, linked_counts
 
 HELD = "the shape holds it at the reference's propensity"
 
@@ -39,7 +39,7 @@ class MonotoneShape(CurveShape):
         table, by_log = free.strata.signatures, free.fit.linkage
         # Bounded cells may still float: where nothing but the order holds them, they may lie anywhere between
         # neighbours that differ. Without them the curve of the others is the same. Increments are exactly 0 in a block.
-        bounded = comparable_in_order(table, by_log, position_of_cell)
+        bounded = identified_if_monotone(table, by_log, position_of_cell)
         while True:
             curve = _Monotone(linked_counts(table, replace(by_log, identified=bounded)), position_of_cell)
             increments, resolved, _ = optimize.climb(curve.propose, np.zeros(len(curve.lower)), _LIMITS)
@@ -58,7 +58,7 @@ class MonotoneShape(CurveShape):
         without_error: dict[int, str | None] = dict.fromkeys(np.flatnonzero(held).tolist(), HELD)
         if moves.any():
             # Blocks as cells, under the numbers of the cells that stand for them; without groups of one block.
-            merged = replace(free.strata, signatures=table.merged(block, table.n_cells))
+            merged = replace(free.strata, signatures=table.merge_cells(block, table.n_cells))
             several = np.isin(linkage.reference_of, linkage.reference_of[moves])
             of_blocks = replace(linkage, identified=linkage.identified & (block == own) & several)
             fit = fit_conditional(merged.signatures, of_blocks)

@@ -58,9 +58,9 @@ from typing import Self
 import numpy as np
 import scipy
 
-from posbias.core.arrays.count_table import Added, CountTable, Flags, Floats, Integers, Members, Numbers, sum_by_number
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members, Numbers, Sums, sum_by_number
 from posbias.core.arrays.linalg import MANY, Sparse, by_unit_and_cell, gram, in_rows, unit_diagonal
-from posbias.core.arrays.threads import at_once
+from posbias.core.arrays.threads import thread_map
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, laplacian, linked_counts
 
@@ -152,7 +152,7 @@ def t_quantile(degrees: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class ClusterSums(Added):
+class ClusterSums(Sums):
     """Sums over clusters: parts of a log that share no cluster can be summed one by one."""
 
     outer: Floats  # shape (F, F), sum_g d_g d_g' over the free cells
@@ -242,7 +242,7 @@ def sum_clusters(fit: ConditionalFit, strata: Strata) -> ClusterSums:
     blocks = list(_blocks_of_clusters(strata.members.cluster))
     if len(blocks) == 1 or len(fit.free_cells) >= MANY:  # each block has a dense matrix, and three products
         return LeaveOneOut(fit, cluster_scores(fit, strata)).sums()
-    return reduce(add, at_once(lambda block: _left_out(fit, strata, block).sums(), blocks))
+    return reduce(add, thread_map(lambda block: _left_out(fit, strata, block).sums(), blocks))
 
 
 def adjusted_scores(fit: ConditionalFit, strata: Strata) -> Iterator[tuple[Integers, Floats]]:
@@ -412,7 +412,7 @@ class ClusterScores:
         for some in np.split(rows, np.flatnonzero(np.diff(size // _BLOCK)) + 1) if len(rows) else ():
             weight = self.weight[some]
             units = weight.indices.astype(np.int64)
-            entries, start = self.linked.table.entries_of(units)
+            entries, start = self.linked.table.entry_indices(units)
             shares = self.shares[entries] * np.repeat(np.sqrt(weight.data), np.diff(start))
             table = in_rows(shares, self.linked.table.cell[entries], start, n_cells)
             table = table if len(units) * n_cells > 2 * _BLOCK else table.toarray()
@@ -576,12 +576,12 @@ class LeaveOneOut(WholeInformation):
         last = np.maximum.reduceat(last_cell[weight.indices], weight.indptr[:-1]) if len(rows) else rows
         ordered = rows[np.argsort(last, kind="stable")]
         blocks = (ordered[first : first + _TOGETHER] for first in range(0, len(rows), _TOGETHER))
-        yield from at_once(self._together, blocks, self.threads)
+        yield from thread_map(self._together, blocks, self.threads)
 
     def _together(self, rows: Integers) -> _Adjusted:
         """Some clusters, on the cells that they have among them."""
         weight, table = self.clusters.weight[rows], self.linked.table
-        entries, start = table.entries_of(weight.indices.astype(np.int64))
+        entries, start = table.entry_indices(weight.indices.astype(np.int64))
         member = np.repeat(np.arange(len(start) - 1), np.diff(start))
         kept = np.flatnonzero(self._free_cell[table.cell[entries]] >= 0)
         entries, member = entries[kept], member[kept]
@@ -651,7 +651,7 @@ class LeaveOneOut(WholeInformation):
         weight = self.clusters.weight
         first, last = weight.indptr[cluster : cluster + 2]
         units = weight.indices[first:last].astype(np.int64)
-        entries, _ = self.linked.table.entries_of(units)
+        entries, _ = self.linked.table.entry_indices(units)
         own = self.linked.table.take(units)
         cells, column = np.unique(own.cell, return_inverse=True)
         own = replace(own, n_cells=len(cells), cell=column)

@@ -44,7 +44,7 @@ import polars as pl
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, compress, sum_by_number
 from posbias.core.arrays.linalg import Sparse, by_unit_and_cell, gram, in_rows, occurrences
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, count_units, numbers_in
+from posbias.core.counts.sufficient_statistics import SufficientStatistics, count_units, key_numbers
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, SESSION, WEIGHT, Length, with_periods
 from posbias.core.standard_errors.cluster import ClusterScores, ClusterSums, LeaveOneOut, WholeInformation, low_and_high
 from posbias.core.theta.conditional import ConditionalFit, LinkedCounts, linked_counts
@@ -99,7 +99,7 @@ class WholeLog:
         part = _Part.of(self, statistics)
         free, n_cells = part.linked.free, len(part.linked.cells)
         result = np.zeros((chosen.height, len(free), len(free)))
-        for row, cluster in enumerate(numbers_in(part.clusters, chosen, self.by).to_list()):
+        for row, cluster in enumerate(key_numbers(part.clusters, chosen, self.by).to_list()):
             if cluster is None:
                 continue
             of_cluster = slice(*np.searchsorted(part.cluster, [cluster, cluster + 1]).tolist())
@@ -192,11 +192,11 @@ def column_sums(
     of_chunks: list[ClusterSums] = []
     largest, total_expected = np.zeros((2, len(identified)))  # expected clicks by cell: of one cluster, and of all
     for chunk in range(chunks):
-        rows = pl.concat(statistics.over_rows(partial(log.scores_of, chunk=chunk, chunks=chunks)))
+        rows = pl.concat(statistics.map_parts(partial(log.scores_of, chunk=chunk, chunks=chunks)))
         clusters = rows.select(by).unique(maintain_order=True)  # of all parts, each once
         values = rows[_SUMS].to_numpy()
         sums = np.zeros((clusters.height, values.shape[1]))
-        np.add.at(sums, numbers_in(clusters, rows, by).to_numpy(), values)
+        np.add.at(sums, key_numbers(clusters, rows, by).to_numpy(), values)
         scores, influence, by_cell, leverage = np.split(sums, [n_free, 2 * n_free, -1], axis=1)
         largest = np.maximum(largest, by_cell.max(axis=0, initial=0.0))
         total_expected += by_cell.sum(axis=0)
@@ -204,7 +204,7 @@ def column_sums(
         outer, alone = scores[low].T @ scores[low], np.zeros(n_free, np.bool_)
         for first in range(0, len(high), at_once):
             some = high[first : first + at_once]
-            own = reduce(add, statistics.over_rows(partial(log.information_of, chosen=clusters[some])))
+            own = reduce(add, statistics.map_parts(partial(log.information_of, chosen=clusters[some])))
             for cluster, of_cluster in zip(some.tolist(), own, strict=True):
                 kept = whole.linked_without(of_cluster, np.arange(n_free), float(leverage[cluster, 0]))
                 adjusted = whole.adjusted(of_cluster, np.arange(n_free), kept, scores[cluster])

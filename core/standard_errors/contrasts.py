@@ -432,7 +432,7 @@ def score_test(strata: Strata, cell: Integers, direction: Floats, group: Integer
         The test; None where the log says nothing about the direction.
     """
     try:
-        counts = strata.signatures.merged(cell, len(group))
+        counts = strata.signatures.merge_cells(cell, len(group))
         fit = fit_conditional(counts, find_linkage(counts, group), tolerance=_PRECISION)
     except (IdentifiabilityError, np.linalg.LinAlgError):
         return None

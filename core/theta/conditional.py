@@ -20,8 +20,8 @@ import scipy
 
 from posbias.core.arrays import linalg, optimize
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
-from posbias.core.arrays.threads import at_once
-from posbias.core.errors import IdentifiabilityError, shown
+from posbias.core.arrays.threads import thread_map
+from posbias.core.errors import IdentifiabilityError, printable
 
 NO_CLICKS = "no clicks"
 ONE_WAY = "clicks link one way only"
@@ -128,7 +128,7 @@ def find_linkage(
     )
 
 
-def comparable_in_order(table: CountTable, linkage: Linkage, position_of_cell: Integers) -> Flags:
+def identified_if_monotone(table: CountTable, linkage: Linkage, position_of_cell: Integers) -> Flags:
     """Which cells have a bounded ratio to their reference on curves that nowhere rise with the position, shape (K,).
 
     A direction d in which neither a click nor the order holds the curve back has d_e' <= d_e along each edge e' -> e,
@@ -160,7 +160,7 @@ def _edges(links: CountTable) -> tuple[Integers, Integers]:
         return linalg.by_unit_and_cell(block, np.ones(block.n_entries)).T @ clicked
 
     none = scipy.sparse.csr_array((links.n_cells, links.n_cells))
-    together = reduce(add, at_once(of_block, links.blocks()), none)
+    together = reduce(add, thread_map(of_block, links.blocks()), none)
     heads, tails = together.nonzero()
     return heads.astype(np.int64), tails.astype(np.int64)
 
@@ -189,7 +189,7 @@ def _why_nothing_is_linked(table: CountTable, n_linked: int, within: Sequence[st
             "The requested reference cell (position) cannot be compared with any other one, while "
             f"{n_linked} others can be compared among themselves. Take one of those as the reference."
         )
-    keys = " and ".join(map(shown, within))
+    keys = " and ".join(map(printable, within))
     nothing = (
         f"No two of the {n_shown} cells (positions) can be compared: that takes documents that were shown at "
         f"both, for the same query{keys and f' and {keys}'}, and clicked at both."
@@ -229,7 +229,7 @@ class LinkedCounts:
 
     def shares(self, log_theta: Floats) -> Floats:
         """Each entry's p_je = n_je theta_e / sum_e' n_je' theta_e', for log_theta of shape (I,)."""
-        return shares_at(self.table, log_theta)[0]
+        return click_shares(self.table, log_theta)[0]
 
 
 def linked_counts(table: CountTable, linkage: Linkage) -> LinkedCounts:
@@ -249,7 +249,7 @@ def linked_counts(table: CountTable, linkage: Linkage) -> LinkedCounts:
     )
 
 
-def shares_at(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
+def click_shares(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
     """Each entry's p_je, and each unit's log sum_e n_je theta_e, without overflow."""
     largest = log_theta.max(initial=0.0)
     share = table.impressions * np.exp(log_theta - largest).take(table.cell)
@@ -372,7 +372,7 @@ def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable) -> Float
 
 
 @dataclass(frozen=True)
-class Silence:
+class SilenceTest:
     """Test of cells without clicks against given propensities."""
 
     # Shape (K,), the probability of no click in the cell, twice (there is another tail); NaN for all cells but those
@@ -386,7 +386,7 @@ class Silence:
         return np.flatnonzero(np.isfinite(self.p_value))
 
 
-def silence_of_cells(fit: ConditionalFit, table: CountTable, theta: Floats) -> Silence:
+def silence_test(fit: ConditionalFit, table: CountTable, theta: Floats) -> SilenceTest:
     """Whether the cells without clicks can have the propensities theta, as their upper limits say it.
 
     P(no click) = prod_j (A_j / (A_j + n_je theta_e))^C_j, as for `upper_limits_without_clicks`.
@@ -402,7 +402,7 @@ def silence_of_cells(fit: ConditionalFit, table: CountTable, theta: Floats) -> S
         p_value[cell] = min(2 * np.exp(-float(weight @ np.log1p(of_pair))), 1.0)
         expected[cell] = float(weight @ of_pair)
     p_value[np.isnan(theta)] = np.nan
-    return Silence(p_value, np.where(np.isnan(theta), np.nan, expected))
+    return SilenceTest(p_value, np.where(np.isnan(theta), np.nan, expected))
 
 
 def _without_clicks(fit: ConditionalFit, table: CountTable) -> Iterator[tuple[int, Floats, Floats]]:
@@ -447,13 +447,13 @@ class Likelihood:
 
         def of_block(block: tuple[slice, CountTable]) -> _Output:
             units, table = block
-            return work(table, self.weight[units], shares_at(table, beta)[0])
+            return work(table, self.weight[units], click_shares(table, beta)[0])
 
-        return at_once(of_block, self.table.blocks())
+        return thread_map(of_block, self.table.blocks())
 
     def objective(self, beta: Floats) -> float:
         """L at beta, shape (I,)."""
-        spread = sum(float(self.weight[units] @ shares_at(block, beta)[1]) for units, block in self.table.blocks())
+        spread = sum(float(self.weight[units] @ click_shares(block, beta)[1]) for units, block in self.table.blocks())
         return float(self.cell_clicks @ beta) - spread
 
     def gain(self, beta: Floats, step: Floats) -> float:
@@ -478,7 +478,7 @@ class Likelihood:
         """Newton's step from beta; a scaling step where rounding hides every gain."""
         step = np.zeros_like(beta)
         if len(self.free) >= linalg.MANY:  # from H v = sum_j w_j (p_j * v - p_j (p_j'v)) alone
-            shares = shares_at(self.table, beta)[0]
+            shares = click_shares(self.table, beta)[0]
             by_unit = linalg.by_unit_and_cell(self.table, shares)
             expected, whole = by_unit.T @ self.weight, np.zeros_like(beta)
             diagonal = self.table.sum_by_cell(self.table.spread(self.weight) * shares * (1 - shares))
@@ -501,7 +501,7 @@ class Likelihood:
     def slopes(self, beta: Floats) -> tuple[Floats, Floats]:
         """Gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""
         if len(self.free) >= linalg.MANY:  # one sparse product instead of dense ones that add up
-            expected, coupling = _expected_and_coupling(self.table, self.weight, shares_at(self.table, beta)[0])
+            expected, coupling = _expected_and_coupling(self.table, self.weight, click_shares(self.table, beta)[0])
             return self.cell_clicks - expected, laplacian(coupling)
         expected, coupling = np.zeros_like(beta), np.zeros((len(beta), len(beta)))
         for of_block, coupling_of_block in self._over_blocks(beta, _expected_and_coupling):

@@ -142,18 +142,18 @@ class Layout(Plugin):
     graded: ClassVar[bool] = False  # whether rows have a `grade`, for trainers that take whole numbers only
     # columns that say nothing where rows are read as a table: numbers of groups that the ids say, weights that are 1
     # for all
-    left_out: ClassVar[tuple[str, ...]] = ()
+    columns_without_information: ClassVar[tuple[str, ...]] = ()
     # whether a row is one impression, so that a feature of the log stands in it as it was shown
-    shows_impressions: ClassVar[bool] = False
+    rows_are_impressions: ClassVar[bool] = False
     # whether every document has one row, but for those that are left out for want of a propensity
-    one_row_each: ClassVar[bool] = False
+    one_row_per_document: ClassVar[bool] = False
     nothing: ClassVar[str] = "no row is left"  # the message where there is nothing to learn from
 
     def ids(self, grouping: Grouping) -> tuple[str, ...]:
         """The columns that say what a row is."""
         return (SESSION, QUERY, DOC) if self.from_pages and grouping == "session" else (QUERY, DOC)
 
-    def still_of_use(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def drop_useless_groups(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows of groups that can still be learnt from, where others are left out."""
         return rows
 
@@ -200,7 +200,7 @@ class WeightedCounts:
 
 
 @dataclass(frozen=True)
-class WeighedDocuments:
+class DocumentSums:
     """Sums by document for layouts that add up, where each impression has a propensity of its own."""
 
     impressions: Floats  # of each document that have one, shape (J,)
@@ -221,7 +221,7 @@ class LayoutOfCounts(Layout):
     def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
         """The values needed of each signature, shape (J, S), and the function that makes rows of them, part by part."""
 
-    def by_document(self, documents: WeighedDocuments) -> tuple[Floats, RowsOfPairs]:
+    def by_document(self, documents: DocumentSums) -> tuple[Floats, RowsOfPairs]:
         """Values as of `by_signature`, where each document is a signature of its own, shape (J, S).
 
         Raises:
@@ -233,7 +233,7 @@ class LayoutOfCounts(Layout):
         )
 
 
-def sums_by_document(pairs: pl.DataFrame, by_signature: Floats) -> tuple[pl.DataFrame, Floats]:
+def add_up_signatures(pairs: pl.DataFrame, by_signature: Floats) -> tuple[pl.DataFrame, Floats]:
     """The documents of a part, and what its signatures add up to for each.
 
     Args:
@@ -282,7 +282,7 @@ class ClickedGroupLayout(LayoutOfPages):
         )
         return rows, None
 
-    def still_of_use(self, rows: pl.DataFrame) -> pl.DataFrame:
+    def drop_useless_groups(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The groups that still have their click."""
         return rows.filter(pl.col(LABEL).max().over(GROUP) == 1)
 
@@ -334,7 +334,7 @@ class PairsLayout(LayoutOfPages):
     name = "pairs"
     groupings = ("query", "session")
     weighted = "preference"
-    left_out = (GROUP, LABEL, WEIGHT)
+    columns_without_information = (GROUP, LABEL, WEIGHT)
     nothing = "no click carries a weight and has another document beside it"
 
     def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -392,8 +392,8 @@ class SessionLayout(LayoutOfPages):
     name = "session"
     groupings = ("session", "query")
     label = CLICK
-    left_out = (GROUP,)
-    shows_impressions = True
+    columns_without_information = (GROUP,)
+    rows_are_impressions = True
 
     def ids(self, grouping: Grouping) -> tuple[str, ...]:  # noqa: ARG002 - the same for both
         """The columns that say what a row is."""
@@ -416,7 +416,7 @@ class PointwiseLayout(LayoutOfCounts):
 
     name = "pointwise"
     ranked = False
-    left_out = (GROUP,)
+    columns_without_information = (GROUP,)
     takes = ("negatives",)
 
     def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
@@ -427,7 +427,7 @@ class PointwiseLayout(LayoutOfCounts):
             positive = expected_attractions(counts.signatures, posterior.examination, posterior.mean)
         return positive_and_shown(counts.signatures, counts.weights, positive), pointwise_rows
 
-    def by_document(self, documents: WeighedDocuments) -> tuple[Floats, RowsOfPairs]:
+    def by_document(self, documents: DocumentSums) -> tuple[Floats, RowsOfPairs]:
         """W+, held at 0, and the impressions, shape (J, 2)."""
         return np.column_stack([np.maximum(documents.attracted, 0.0), documents.impressions]), pointwise_rows
 
@@ -486,14 +486,14 @@ def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
     Sums run over the cells that have a propensity, and over all rows of a document.
 
     Args:
-        pairs: `query`, `doc`, `signature`, as for `sums_by_document`.
+        pairs: `query`, `doc`, `signature`, as for `add_up_signatures`.
         by_signature: as from `positive_and_shown`, shape (J, 2 + N).
 
     Returns:
         `group`, `query`, `doc`, `label` (Int8), `weight` and replicate weights (Float64), in the order of the pairs,
         label 1 first.
     """
-    documents, sums = sums_by_document(pairs, by_signature)
+    documents, sums = add_up_signatures(pairs, by_signature)
     shown, positive = sums[:, 1], np.delete(sums, 1, axis=1)
     negative = np.maximum(shown[:, np.newaxis] - positive, 0.0)
     weights = np.stack([positive, negative], axis=1).reshape(2 * documents.height, positive.shape[1])
@@ -513,8 +513,8 @@ class JudgmentsLayout(LayoutOfCounts):
     name = "judgments"
     weighted = None
     graded = True
-    one_row_each = True
-    left_out = (GROUP, WEIGHT)
+    one_row_per_document = True
+    columns_without_information = (GROUP, WEIGHT)
     takes = ("rate", "grades")
 
     def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
@@ -524,7 +524,7 @@ class JudgmentsLayout(LayoutOfCounts):
         top = top_rate(terms, counts.signatures.multiplicity)
         return terms, partial(judgment_rows, top=top, grades=counts.options.grades, whole=counts.whole)
 
-    def by_document(self, documents: WeighedDocuments) -> tuple[Floats, RowsOfPairs]:
+    def by_document(self, documents: DocumentSums) -> tuple[Floats, RowsOfPairs]:
         """The terms of each document; rates below 0, which trust bias leaves by chance, are held there."""
         shown = documents.impressions
         above, below = {
@@ -588,10 +588,10 @@ def top_rate(terms: Floats, multiplicity: Floats) -> float:
         terms: as from `rate_terms`, shape (J, 5).
         multiplicity: how many documents each signature stands for, shape (J,).
     """
-    return top_of(np.divide(terms[:, 2], terms[:, 3], out=np.zeros(len(terms)), where=terms[:, 3] > 0), multiplicity)
+    return top_value(np.divide(terms[:, 2], terms[:, 3], out=np.zeros(len(terms)), where=terms[:, 3] > 0), multiplicity)
 
 
-def top_of(rate: Floats, multiplicity: Floats) -> float:
+def top_value(rate: Floats, multiplicity: Floats) -> float:
     """The rate that a hundredth of rates, shape (J,), exceed; 0 without any."""
     order = np.argsort(rate)
     above = multiplicity.sum() - np.cumsum(multiplicity[order])
@@ -601,7 +601,7 @@ def top_of(rate: Floats, multiplicity: Floats) -> float:
 _ROUNDING = 1e-9  # of labels, so that the same log has the same grades on every processor
 
 
-def grades_of(label: Floats, top: float, grades: int) -> Integers:
+def grade_labels(label: Floats, top: float, grades: int) -> Integers:
     """The grade of each label, 0 .. grades - 1, same shape; one that reaches a step but for rounding has reached it."""
     steps = np.floor(grades * label / top * (1 + _ROUNDING)) if top > 0 else np.zeros(len(label))
     return np.minimum(steps, grades - 1).astype(np.int64)
@@ -611,7 +611,7 @@ def judgment_rows(pairs: pl.DataFrame, terms: Floats, *, top: float, grades: int
     """The rows of a part. Documents that no cell with a propensity has shown are left out.
 
     Args:
-        pairs: `query`, `doc`, `signature`, as for `sums_by_document`.
+        pairs: `query`, `doc`, `signature`, as for `add_up_signatures`.
         terms: as from `rate_terms`, shape (J, 4).
         top: as from `top_rate`.
         grades: number of grades G, at least 2.
@@ -621,7 +621,7 @@ def judgment_rows(pairs: pl.DataFrame, terms: Floats, *, top: float, grades: int
         `group`, `query`, `doc`, `label` (Float64 >= 0), `label_std_dev` (null where it is not known), `grade` (Int32,
         0 .. G - 1), `impressions`, `clicks`, `weight` (1: judgments weigh the same).
     """
-    documents, sums = sums_by_document(pairs, terms)
+    documents, sums = add_up_signatures(pairs, terms)
     seen = sums[:, 3] > 0
     sums = sums[seen]
     label = sums[:, 2] / sums[:, 3]
@@ -629,7 +629,7 @@ def judgment_rows(pairs: pl.DataFrame, terms: Floats, *, top: float, grades: int
     return documents.filter(pl.Series(seen)).with_columns(
         pl.Series(LABEL, label),
         pl.Series(LABEL_STD_DEV, np.sqrt(sums[:, 4]) / sums[:, 3]).fill_nan(None),
-        pl.Series(GRADE, grades_of(label, top, grades).astype(np.int32)),
+        pl.Series(GRADE, grade_labels(label, top, grades).astype(np.int32)),
         pl.Series(IMPRESSIONS, sums[:, 0]).cast(counts),
         pl.Series(CLICKS, sums[:, 1]).cast(counts),
         pl.lit(1.0).alias(WEIGHT),

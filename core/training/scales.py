@@ -102,7 +102,7 @@ def match_contexts(counts: pl.DataFrame, largest: int, n_contexts: int) -> Float
     return np.stack([sum_by_number(context, of.to_numpy(), n_contexts) for of in sums], axis=1, dtype=np.float64)
 
 
-def scale_of(matched: Floats, largest: int) -> Floats:
+def context_scales(matched: Floats, largest: int) -> Floats:
     """R of each context from the sums of all parts, shape (X,); NaN where it is not known."""
     above, below = matched.T[:2]
     known = (above > 0) & (below > 0)
@@ -135,7 +135,7 @@ def unevenness(counts: pl.DataFrame, scale: Floats) -> Floats:
     return sums.to_numpy().T.astype(np.float64)
 
 
-def scales_from(
+def judge_scales(
     scale: Floats, matched: Floats, error: Floats, known: Sequence[Floats], unknown: Sequence[Floats]
 ) -> ScalesOfContexts:
     """Scales and errors from the sums of all parts.

@@ -243,7 +243,7 @@ def as_count(number: float) -> float | int:
 _SPLIT_SEED, _SHARES, _SIGN = 42, 1_000_000, 1 << 63
 
 
-def in_validation(ids: pl.Series, share: float) -> pl.Series:
+def is_in_validation(ids: pl.Series, share: float) -> pl.Series:
     """Membership of the validation set, in the order of the ids, as booleans.
 
     Args:
@@ -252,12 +252,12 @@ def in_validation(ids: pl.Series, share: float) -> pl.Series:
     """
     below = round(share * _SHARES)
     distinct = ids.unique()
-    chosen = [number % _SHARES < below for number in hashes(distinct)]
+    chosen = [number % _SHARES < below for number in split_hashes(distinct)]
     table = pl.DataFrame({"id": distinct, "chosen": pl.Series(chosen, dtype=pl.Boolean)})
     return pl.DataFrame({"id": ids}).join(table, on="id", how="left", nulls_equal=True, maintain_order="left")["chosen"]
 
 
-def hashes(ids: pl.Series) -> list[int]:
+def split_hashes(ids: pl.Series) -> list[int]:
     """H of each id, as signed 64-bit numbers."""
     columns = ids.struct.unnest().get_columns() if isinstance(ids.dtype, pl.Struct) else [ids]
     seeds = [_SPLIT_SEED] * len(ids)
@@ -376,7 +376,7 @@ def row_weights(sums: pl.DataFrame, options: WeightOptions) -> tuple[WeightSumma
     return summary, by_position.select(POSITION, clicks, share.alias("weight_share"))
 
 
-def weighed_rows(impressions: pl.DataFrame, options: WeightOptions, factor: float) -> pl.DataFrame:
+def weigh_rows(impressions: pl.DataFrame, options: WeightOptions, factor: float) -> pl.DataFrame:
     """Impressions as layouts of pages take them: as from `weighted_pages`, but for replicates.
 
     Args:
@@ -392,7 +392,7 @@ def weighed_rows(impressions: pl.DataFrame, options: WeightOptions, factor: floa
     )
 
 
-def sums_of_documents(impressions: pl.DataFrame, options: WeightOptions, factor: float) -> pl.DataFrame:
+def sum_by_document(impressions: pl.DataFrame, options: WeightOptions, factor: float) -> pl.DataFrame:
     """The sums by document that layouts add up.
 
     Args:

@@ -26,7 +26,7 @@ from posbias.core.counts.sufficient_statistics import (
     compress_part,
     merge_parts,
 )
-from posbias.core.errors import SchemaError, shown
+from posbias.core.errors import SchemaError, printable
 from posbias.core.fit.arms import MOST_ARMS
 from posbias.core.log.pages import check_totals
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, SESSION
@@ -265,7 +265,7 @@ def read_log(
     links = dict.fromkeys(one.link for one in (*named.sources, *named.click_sources) if one.link is not None)
     followed = [f"{link}: this link was followed, to {link.resolve()}." for link in links]
     if log.request.finds_times and (time := log.roles.timestamp) is not None:
-        notes.append(f"times: read from column {shown(time)!r} (--timestamp none leaves them out)")
+        notes.append(f"times: read from column {printable(time)!r} (--timestamp none leaves them out)")
     read = replace(read, sources=digests, rows=rows, notes=(*followed, *notes), clicks=clicks)
     if not estimable:
         return read
@@ -313,7 +313,7 @@ def count_log(read: ReadLog, engine: Engine, progress: Progress, factor: float |
     decay = None if factor is None or read.days is None else Decay(factor, read.days.newest)
     plan = read.plan
     statistics, pairs, facts = _count_and_compress(read, plan, engine, progress, decay)
-    statistics = replace(statistics, on_order=partial(order_within, read, plan))
+    statistics = replace(statistics, compute_row_order=partial(order_within, read, plan))
     unbinned = None
     if plan.position_bins:
         by_position, folder = replace(plan, position_bins=()), engine.scratch / "by-position"
@@ -349,14 +349,14 @@ def _count_and_compress(
     cells, and most fits look at the times of some queries only.
     """
     parts = WithFacts(read.statistics(plan))
-    apart = plan.beside or plan.randomized or decay is not None
+    apart = plan.auxiliary_columns or plan.randomized or decay is not None
     if parts.in_memory or apart or not plan.period or not engine.in_this_process:
         return *compress(parts, plan, engine, progress, decay, folder), parts.facts
     at_any_time, kept = replace(plan, period=None), list[KeptFrame]()
     parts = WithFacts(read.statistics(at_any_time))
     statistics, pairs = compress(parts, at_any_time, engine, progress, folder=folder)
 
-    def over_rows(work: Callable[[pl.DataFrame], Made], n_parts: int | None) -> Iterator[Made]:
+    def map_parts(work: Callable[[pl.DataFrame], Made], n_parts: int | None) -> Iterator[Made]:
         wanted = len(pairs) if n_parts is None else n_parts
         if len(kept) < wanted:
             keep_rows = partial(_kept_rows, folder=folder or engine.scratch, name=f"times-{wanted:05d}")
@@ -364,7 +364,7 @@ def _count_and_compress(
             kept[:] = islice((of_part for of_part in rows if of_part is not None), wanted)
         return engine.each(kept[:wanted], partial(_on_rows, work=work))
 
-    return replace(statistics, plan=plan, on_rows=over_rows), pairs, parts.facts
+    return replace(statistics, plan=plan, part_mapper=map_parts), pairs, parts.facts
 
 
 def _kept_rows(number: int, statistics: pl.LazyFrame, folder: Path, name: str) -> KeptFrame | None:
@@ -387,7 +387,7 @@ def read_statistics(
         plan = metadata.plan if metadata.decay is None else replace(metadata.plan, weighted=True)
         compressed, pairs = compress(merged_parts(statistics, metadata, engine), plan, engine, progress)
         segments = [segment for entry in statistics for segment in entry.segments]
-        compressed = replace(compressed, on_order=partial(total_order, segments))
+        compressed = replace(compressed, compute_row_order=partial(total_order, segments))
     return CountedLog(
         metadata.plan, metadata.sources, metadata.rows, compressed, pairs, decay=metadata.decay, days=days
     )
@@ -479,12 +479,12 @@ def compress(
         raise SchemaError(f"no impression is left within --max-position {plan.max_position}.")
     kept = [rows for _, _, rows in compressed_parts if rows is not None]
 
-    def over_rows(work: Callable[[pl.DataFrame], Made], n_parts: int | None) -> Iterator[Made]:
+    def map_parts(work: Callable[[pl.DataFrame], Made], n_parts: int | None) -> Iterator[Made]:
         if all(rows.in_memory for rows in kept):
             return (work(rows.load()) for rows in kept[:n_parts])
         return engine.each(kept[:n_parts], partial(_on_rows, work=work))
 
-    merged = merge_parts([part for part, _, _ in compressed_parts], plan, over_rows)
+    merged = merge_parts([part for part, _, _ in compressed_parts], plan, map_parts)
     return merged, tuple(pairs for _, pairs, _ in compressed_parts)
 
 
@@ -505,7 +505,7 @@ def _compressed_part(
         return None
     part = compress_part(frame, plan)
     pairs = keep(part.pairs, kept_in, f"pairs-{number:05d}", quickly=True)
-    again = plan.period or plan.beside or plan.randomized
+    again = plan.period or plan.auxiliary_columns or plan.randomized
     rows = keep(frame, kept_in, f"rows-{number:05d}") if again else None
     part = replace(part, pairs=part.pairs.clear())  # which are the large part of it
     return part if kept_in is None else store_part(part, number, kept_in), pairs, rows
@@ -581,7 +581,7 @@ def count_by_value(
         rows = engine.parts_of([kept.scan() for kept, _, _ in parts[value]])
         counted, pairs = compress(rows, plan, engine, progress, decay, own)
         only = pl.col(column).eq_missing(pl.lit(value, read.log.schema[column]))
-        counted = replace(counted, on_order=partial(order_within, read, plan, only))
+        counted = replace(counted, compute_row_order=partial(order_within, read, plan, only))
         source = read.sources, read.rows
         return CountedLog(plan, *source, counted, pairs, decay=decay, days=read.days, clicks=read.clicks)
 

@@ -18,11 +18,11 @@ from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.periods import feedback_by_rows
-from posbias.core.log.first_rows import deciding, few_values, page_order
+from posbias.core.log.first_rows import page_level_columns, page_order, relevance_score
 from posbias.core.log.impressions import REJECTED, RowRejection
-from posbias.core.log.pages import ENDS, FIRST, ShiftedPages, shifted_pages_of
+from posbias.core.log.pages import ENDS, FIRST, ShiftedPages, find_shifted_pages
 from posbias.core.models import get_model
-from posbias.core.roles import CLIENTS, VISITS, plain, words
+from posbias.core.roles import CLIENTS, VISITS, plain_name, words_in
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RESERVED, SESSION
 from posbias.core.shapes.linear import fit_product
 from posbias.io.engines.engine import ReadLog
@@ -103,7 +103,7 @@ def _of_bases(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> dict[str,
         columns: beside them.
         log: they are of.
     """
-    shifted, time = shifted_pages_of(rows, log.roles.cell), log.roles.timestamp
+    shifted, time = find_shifted_pages(rows, log.roles.cell), log.roles.timestamp
     if shifted is None:
         return {}
     keys = {name: (name, f"CAST({sql_name(name)} AS VARCHAR)") for name in columns}
@@ -148,7 +148,8 @@ def _free_columns(log: Log) -> list[str]:
 
 def _clients(rows: pl.DataFrame, names: Sequence[str], log: Log) -> Clients | None:
     """The clients: of several columns it is the one with most values; visits serve where none holds users."""
-    columns = [name for name in names if plain(name) in CLIENTS] or [name for name in names if plain(name) in VISITS]
+    plain = {name: plain_name(name) for name in names}
+    columns = [name for name in names if plain[name] in CLIENTS] or [name for name in names if plain[name] in VISITS]
     if not columns:
         return None
     column = columns[0] if len(columns) == 1 else max(columns, key=lambda name: rows[name].n_unique())
@@ -248,7 +249,7 @@ def _of_order(rows: pl.DataFrame) -> dict[str, Quantity]:
 def _of_columns(rows: pl.DataFrame, columns: Sequence[str]) -> dict[str, Quantity]:
     """The column that decides relevance most, if any does."""
     rows = rows.filter(pl.col(POSITION) <= _DEEPEST)
-    found = [(name, deciding(rows, name)) for name in few_values(rows, columns)]
+    found = [(name, relevance_score(rows, name)) for name in page_level_columns(rows, columns)]
     scores = [(score, name) for name, score in found if score is not None]
     score, name = max(scores, default=(-np.inf, ""))
     if score <= NormalDist().inv_cdf(1 - _FALSE / max(len(scores), 1)):
@@ -287,25 +288,26 @@ _SILENT = 20  # clicks to expect where there are none
 def find_layout(log: Log) -> list[Finding]:
     """The column by whose values, one a page, attention falls differently: what is on the page, or who looks at it.
 
-    It is compared as a cell, by the test of the product form. A column that decides relevance is no such (`deciding`).
+    It is compared as a cell, by the test of the product form. A column that decides relevance is left out (see
+    `relevance_score`).
     """
     if not log.has_sessions or log.roles.cell or log.roles.context or log.raw is not None or log.roles.weight:
         return []
     columns = [name for name in _free_columns(log) if name not in RESERVED][:_MOST_COLUMNS]
     rows = _read(log, columns, _ROWS_OF_LAYOUT).filter(pl.col(REJECTED) == 0, pl.col(POSITION) <= _DEEPEST)
-    names = [name for name in few_values(rows, columns) if rows[name].n_unique() <= _MOST_LAYOUTS] if columns else []
+    names = [name for name in page_level_columns(rows, columns) if rows[name].n_unique() <= _MOST_LAYOUTS]
     level, found = _FALSE / max(len(names), 1), list[tuple[float, str, str]]()
     for name in names:
         how = _split(rows, name, level)
-        decides = None if how is None else deciding(rows, name)
+        decides = None if how is None else relevance_score(rows, name)
         if how is not None and (decides is None or decides <= NormalDist().inv_cdf(1 - level)):
             found.append((*how, name))
     if not found:
         return []
     _, how, name = min(found)
-    if not _OF_PAGES.isdisjoint(words(name)):
+    if not _OF_PAGES.isdisjoint(words_in(name)):
         return [Finding(f"{how}: it is part of where a result stands", option("--cell", name), certain=False)]
-    if not _OF_PEOPLE.isdisjoint(words(name)):
+    if not _OF_PEOPLE.isdisjoint(words_in(name)):
         return [Finding(f"{how}. Name it with --context {name}: each of its values has propensities of its own")]
     which = f"--cell {name} if the page differs by it (an advert above, a layout), with --context {name} if people do"
     return [Finding(f"{how}. Name it with {which}", certain=False)]

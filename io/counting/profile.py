@@ -35,14 +35,14 @@ from posbias.core.check import (
 from posbias.core.counts.checks import WITHOUT, CountedPages, count_pages, rows_left_out
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.odd_days import (
-    DayLook,
+    DayReport,
     LackingDays,
-    add_by_day,
+    compare_days,
     count_by_day,
     count_positions,
     days_lacking_clicks,
-    look_at_days,
-    nearest,
+    merge_day_counts,
+    nearest_days,
     positions_in_words,
 )
 from posbias.core.counts.sufficient_statistics import PartStatistics, SufficientStatistics, compress_part, merge_parts
@@ -335,7 +335,7 @@ _FIRST_ROWS = 100_000
 _WHOLE_FILE = 1 << 62
 """Rows of a slice of a file."""
 
-DaysSeen = tuple[list[DayLook], LackingDays | None]
+DaysSeen = tuple[list[DayReport], LackingDays | None]
 """How days look beside others, and where clicks of days were lost, among all that were looked at."""
 
 
@@ -344,7 +344,7 @@ def look_at_days_of_log(segment: Segment, engine: Engine) -> DaysSeen:
     if len(segment.days) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
         return [], None
     counts = _counts_by_day([segment], segment.days, engine)
-    return look_at_days(counts, segment.days, ()), days_lacking_clicks(counts)
+    return compare_days(counts, segment.days, ()), days_lacking_clicks(counts)
 
 
 def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | None, engine: Engine) -> DaysSeen:
@@ -367,12 +367,12 @@ def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | No
         known = [name for name in kept if name not in judged]
         counts = [_counts_of(entry, judged, engine, by_day=by_day) for entry in others]
         if store is not None:
-            compared = {other for day in judged for other in nearest(day, known)}
+            compared = {other for day in judged for other in nearest_days(day, known)}
             counts.append(_counts_of(store, compared, engine, by_day=by_day))
             if not known:
                 return [], None
-        together = add_by_day(counts)
-        return look_at_days(together, judged, known), days_lacking_clicks(together if by_day else None)
+        together = merge_day_counts(counts)
+        return compare_days(together, judged, known), days_lacking_clicks(together if by_day else None)
 
 
 def _names(statistics: Statistics, *, by_day: bool) -> tuple[str, ...]:
@@ -388,7 +388,7 @@ def _counts_of(statistics: Statistics, compared: Iterable[str], engine: Engine, 
     return _counts_by_day(segments, names if by_day else own[0], engine)
 
 
-def look_at_files(log: Log, engine: Engine) -> list[DayLook]:
+def look_at_files(log: Log, engine: Engine) -> list[DayReport]:
     """The files of a log whose positions start elsewhere than those of the other files.
 
     Only that: files of countries or devices may differ in all else.
@@ -401,8 +401,8 @@ def look_at_files(log: Log, engine: Engine) -> list[DayLook]:
         for source, frame, name in zip(log.sources, log.from_anywhere.slices(_WHOLE_FILE), names, strict=True)
     ]
     with reading(log.sources):
-        counts = add_by_day(list(engine.each(frames, collected)))
-    return [look for look in look_at_days(counts, names, ()) if look.starts_elsewhere]
+        counts = merge_day_counts(list(engine.each(frames, collected)))
+    return [look for look in compare_days(counts, names, ()) if look.starts_elsewhere]
 
 
 def _counts_by_day(segments: Sequence[Segment], name: str | Collection[str], engine: Engine) -> pl.DataFrame:
@@ -414,7 +414,7 @@ def _counts_by_day(segments: Sequence[Segment], name: str | Collection[str], eng
     for segment in segments:
         rows_of_part = max(int(segment.totals["rows"]) // (max(len(segment.parts), 1) * len(segment.countings)), 1)
         parts += [part.at(part.path.absolute()) for part in segment.parts[: -(-_ENOUGH_ROWS // rows_of_part)]]
-    return add_by_day(list(engine.each(parts, partial(count_part, name=name))))
+    return merge_day_counts(list(engine.each(parts, partial(count_part, name=name))))
 
 
 def count_part(part: Part, name: str | Collection[str]) -> pl.DataFrame:
@@ -504,7 +504,7 @@ def _of_part(
     number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, kept_in: Path | None, most: int | None
 ) -> tuple[LogDetails, PartStatistics | None, pl.DataFrame] | None:
     """The details of a part, and its counts, also by day, where it is one of the first `most`; None where empty."""
-    frame, by_day = statistics.collect(), add_by_day(())
+    frame, by_day = statistics.collect(), merge_day_counts(())
     if not frame.height:
         return None
     if most is not None and number >= most:
@@ -539,6 +539,6 @@ def _counted(
             statistics = merge_parts(sample, plan)
             expected = outlook(statistics, engine.memory, statistics.n_queries / facts.queries)
             if expected.carries or len(sample) == len(parts):
-                lost = days_lacking_clicks(add_by_day([by_day for *_, by_day in parts]))
+                lost = days_lacking_clicks(merge_day_counts([by_day for *_, by_day in parts]))
                 return facts, add_details([details for details, *_ in parts]), statistics, expected, lost
     return None

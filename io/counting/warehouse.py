@@ -281,7 +281,7 @@ class _Template:
         self._sampled = request.check_pages == "sample" and bool(self._sessions)
         self.needs_hash = f"--ids {request.ids}" if request.ids == "hash" else "--check-pages sample"
         # Columns that statistics keep apart, by the names that they have inside and in the result.
-        plain = [*self.plan.cell, *self.plan.context, *self.plan.strata, *self.plan.beside]
+        plain = [*self.plan.cell, *self.plan.context, *self.plan.strata, *self.plan.auxiliary_columns]
         self._further = {f"k_{number}": _unquoted(name) for number, name in enumerate(plain)}
         self._further |= {"k_period": PERIOD} if self.plan.period else {}
         self._further |= {"k_randomized": RANDOMIZED} if self.plan.randomized else {}

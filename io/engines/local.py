@@ -19,15 +19,15 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.packing import NUMBER, BitFields, bit_fields, ranks_of
-from posbias.core.arrays.threads import at_once, n_threads
+from posbias.core.arrays.packing import NUMBER, BitFields, bit_fields, dense_ranks
+from posbias.core.arrays.threads import n_threads, thread_map
 from posbias.core.counts.counting_plan import (
     StatisticsPlan,
     add_up_weights,
     count_numbers,
     count_packed,
     count_weights,
-    running_total,
+    merge_pieces,
 )
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import (
@@ -36,7 +36,7 @@ from posbias.core.log.pages import (
     PageRejection,
     count_page_ends,
     mark_repeats,
-    over_parts,
+    merge_pages,
     pages,
     pages_in_memory,
     sum_page_ends,
@@ -165,7 +165,7 @@ class Buckets:
             blocks = [block for table in tables for block in table.column(name).chunks]
             if any(block.null_count for block in blocks):
                 continue
-            rank, different[name] = ranks_of(pl.concat(pl.Series(name, block.dictionary) for block in blocks))
+            rank, different[name] = dense_ranks(pl.concat(pl.Series(name, block.dictionary) for block in blocks))
             first = [0, *accumulate(len(block.dictionary) for block in blocks[:-1])]
             of_rows: list[Any] = [
                 rank[start:].take(block.indices.to_numpy()) for start, block in zip(first, blocks, strict=True)
@@ -292,8 +292,9 @@ class Bucketed(ReadLog):
         return self._parts([partial(count, number) for number in self.untouched.held])
 
     def _parts(self, makes: Sequence[MakeFrame]) -> FrameParts:
+        n_parts = len(makes)
         return FrameParts(
-            lambda items, work: at_once(work, items, self.at_once), lambda: makes, len(makes), in_memory=len(makes) == 1
+            lambda items, work: thread_map(work, items, self.at_once), lambda: makes, n_parts, in_memory=n_parts == 1
         )
 
 
@@ -309,7 +310,7 @@ def count_part(impressions: pl.LazyFrame, plan: StatisticsPlan, scratch: Path) -
     """
     with pieces_of(impressions, SESSION if plan.needs_pages else DOC, scratch) as pieces:
         counted = (_counted_at_once(piece, plan) for piece in pieces)
-        return running_total(counted, lambda counts: add_up_part(pl.concat(counts).lazy(), plan))
+        return merge_pieces(counted, lambda counts: add_up_part(pl.concat(counts).lazy(), plan))
 
 
 def count_bucket(
@@ -446,11 +447,11 @@ class LocalEngine(Engine):
 
     def each(self, items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
         """Yield `work(item)` in the order of the items, in several threads."""
-        return at_once(work, items, self._at_once)
+        return thread_map(work, items, self._at_once)
 
     def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:
         """Write the frames `rows(item)` into one Parquet file."""
-        return write_in_one_file(at_once(rows, items, self._at_once), path)
+        return write_in_one_file(thread_map(rows, items, self._at_once), path)
 
     @property
     def _at_once(self) -> int:
@@ -537,7 +538,7 @@ class LocalEngine(Engine):
             if all_pages:  # a page may lie in several buckets
                 n_shares = fewest_parts(shown.select(pl.len()).collect().item(), shown.collect_schema(), self.memory)
                 in_share = pl.col(SESSION).hash() % n_shares
-                parts = [over_parts(shown.filter(in_share == share)) for share in range(n_shares)]
+                parts = [merge_pages(shown.filter(in_share == share)) for share in range(n_shares)]
             faulty, ends = judge(parts)
             lost = buckets.faulty if plan.needs_pages and rejected else None
             faulty = self._left_out(log, shown, faulty, lost, read, rejected)
@@ -633,7 +634,7 @@ class LocalEngine(Engine):
                     kept.append(keep(in_order, self.scratch, f"pages-{number:05d}-{at:05d}", quickly=True).scan())
             return pl.concat(kept)
 
-        return pl.concat(at_once(keep_pages, enumerate(frames), self._at_once))
+        return pl.concat(thread_map(keep_pages, enumerate(frames), self._at_once))
 
 
 def _of_enough_queries(frames: Sequence[pl.LazyFrame], first: Sequence[bool]) -> Sequence[pl.LazyFrame]:

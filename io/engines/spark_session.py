@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from posbias.core.errors import EngineError, RoleError, UsageError
-from posbias.core.roles import resolve_roles, says_count, says_offset, says_page
+from posbias.core.roles import is_count_name, is_offset_name, is_page_name, resolve_roles
 from posbias.io.engines.spark_worker import WIRE
 from posbias.io.log.click_log import LogRequest
 from posbias.io.log.sources import Source
@@ -450,5 +450,5 @@ def _columns(frame: Any, request: LogRequest, *, every: bool) -> list[str]:  # n
     if not all((roles.query or roles.no_query, roles.doc, roles.position, roles.click)):
         return names  # the message shows them
     nested = {name for name in names if types[name] in {"struct", "array"}}  # with fields that may play one
-    warned = {name for name in names if says_page(name) or says_offset(name) or says_count(name)}
+    warned = {name for name in names if is_page_name(name) or is_offset_name(name) or is_count_name(name)}
     return [name for name in names if name in nested | warned or name in roles.columns()]

@@ -11,7 +11,7 @@ import scipy
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.counts.order import RowOrder
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.errors import plural, population, shown
+from posbias.core.errors import plural, population, printable
 from posbias.core.estimators import get_estimator, get_method
 from posbias.core.estimators.estimate import candidates
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
@@ -51,7 +51,7 @@ def cell_in_words(statistics: SufficientStatistics, number: int, *, context: boo
     row = statistics.cells.row(number, named=True)
     names = statistics.axes if statistics.plan.cell else statistics.plan.model.cell_columns
     names += statistics.plan.context if context else ()
-    return ", ".join(f"{shown(name).replace('_', ' ')} {label_in_words(row[name])}" for name in names)
+    return ", ".join(f"{printable(name).replace('_', ' ')} {label_in_words(row[name])}" for name in names)
 
 
 def references_in_words(fit: Fit, references: Integers) -> str:
@@ -77,7 +77,7 @@ def listed(entries: Sequence[str], rest: str) -> str:
 
 def label_in_words(value: object) -> str:
     """A value of a column of cells."""
-    return "(none)" if value is None else shown(str(value))
+    return "(none)" if value is None else printable(str(value))
 
 
 OTHER_MODEL = "other-model-better"  # the code of the reason
@@ -174,7 +174,7 @@ def _estimate(fit: Fit) -> Iterator[Reason]:
         reasons = zip(linkage.reason, known, strict=True)
         unlinked = pl.Series([why != NO_CLICKS and not is_known for why, is_known in reasons])
         values = [  # of cells of which none is known, as none of their documents is compared with others
-            f"{shown(name)} = {label_in_words(value)}"
+            f"{printable(name)} = {label_in_words(value)}"
             for name in fit.statistics.plan.cell
             for value in list[object](cells[name].unique(maintain_order=True))
             if unlinked.filter(cells[name].eq_missing(value)).all()
@@ -352,7 +352,7 @@ def _arms(fit: Fit) -> Iterator[Reason]:
     arms, test, plan = fit.statistics.arms, fit.arms, fit.statistics.plan
     if arms is None or fit.estimate.method != ConditionalEstimator.name:
         return
-    names, column = arms.drop_nulls()[plan.arms[0]], shown(plan.arms[0])
+    names, column = arms.drop_nulls()[plan.arms[0]], printable(plan.arms[0])
     obstacles = {
         "that takes counts without weights or --decay": plan.weighted,
         f"the log has one ({label_in_words(names.first())})": len(names) == 1,
@@ -610,7 +610,7 @@ def _cell_form(fit: Fit) -> Iterator[Reason]:
     statistics, form, product = fit.statistics, fit.form, fit.cell_form == "product"
     if not statistics.plan.cell or fit.estimate.conditional is None or fit.shape is not None:
         return
-    *names, last = (shown(name).replace("_", " ") for name in statistics.axes)
+    *names, last = (printable(name).replace("_", " ") for name in statistics.axes)
     values: dict[str, Any] = {"axes": f"{', '.join(names)} and {last}"}
     if statistics.cells.select(statistics.plan.cell).n_unique() == 1:  # as without these columns
         return
@@ -636,7 +636,7 @@ def _cell_columns(fit: Fit) -> Iterator[Reason]:
     """How attention differs by each further column of cells: value by value, or in a grid where most and least is."""
     statistics, estimate, many = fit.statistics, fit.estimate, dict[str, str]()
     for column in fit.cell_columns:
-        of, by, details = column.differences, shown(column.column), _rests_on(column.differences.test, fit)
+        of, by, details = column.differences, printable(column.column), _rests_on(column.differences.test, fit)
         if not of.test.n_contrasts:
             continue
         if not of.test.rejected:
@@ -656,7 +656,7 @@ def _cell_columns(fit: Fit) -> Iterator[Reason]:
         for at in np.flatnonzero(beside):
             row = statistics.cells.row(int(column.cells[at]), named=True)
             value = " / ".join(label_in_words(row[name]) for name in (column.column, *statistics.plan.context))
-            what = shown(name).replace("_", " ")
+            what = printable(name).replace("_", " ")
             what = f"every {what}" if fit.cell_form == "product" else f"{what} {label_in_words(row[name])}"
             gets.setdefault(value, []).append(f"{what} gets {_share(*ends[:, at])}")
         each = [f"with {by} = {value}, {' and '.join(dict.fromkeys((on[0], on[-1])))}" for value, on in gets.items()]
@@ -811,7 +811,7 @@ def verdict_holds(ranking: str, other: str, held: "BreakEven", cells: pl.DataFra
     if nearest is not None and len(known):
         of_cell = [name for name in cells.columns if name not in (POSITION, PREVIOUS_CLICK)]
         rows = cells.to_dicts()
-        curve = [", ".join(f"{shown(name)} {label_in_words(row[name])}" for name in of_cell) for row in rows]
+        curve = [", ".join(f"{printable(name)} {label_in_words(row[name])}" for name in of_cell) for row in rows]
         first, own = known[0], known[[curve[cell] == curve[known[0]] for cell in known]]
         named = own[np.argmax(np.where(position[own] <= NAMED, position[own], 0))]
         attention = float(theta[named] / theta[first])
@@ -859,7 +859,7 @@ def context_reasons(contexts: pl.DataFrame, scales: ScalesOfContexts | None, *, 
         scales: how far they are apart; None where that was not looked at, as rows carry weights.
         across: whether documents of several pages are compared.
     """
-    values: dict[str, Any] = {"by": ", ".join(map(shown, contexts.columns))}
+    values: dict[str, Any] = {"by": ", ".join(map(printable, contexts.columns))}
     if not across or scales is None:
         case = "not-tested" if across else "within-a-page"
         return [reason(f"contexts-on-own-scales.{case}", **values)]

@@ -93,7 +93,7 @@ class Form(Plugin, RawReader):
 
     def roles(self, requested: Roles) -> Roles:
         """The columns that were named, and those that are made for the others."""
-        return requested.or_else(session="page", query="query", doc="doc")
+        return requested.with_defaults(session="page", query="query", doc="doc")
 
     def judge(self, where: str, counts: Mapping[str, int], account: RawLines) -> None:
         """Check that pages were shown, and that clicks are not called otherwise.
@@ -168,7 +168,7 @@ class Ubi(Form):
 
     def roles(self, requested: Roles) -> Roles:
         """The columns that were named, and those of UBI for the others."""
-        return requested.or_else(session="query_id", query="user_query", doc="object_id")
+        return requested.with_defaults(session="query_id", query="user_query", doc="object_id")
 
     def judge(self, where: str, counts: Mapping[str, int], account: RawLines) -> None:
         """Check that pages were shown, and that most of them do not contradict themselves.

@@ -17,14 +17,14 @@ from posbias.core.log.pages import PAGE_ROWS, PageRejection, pages
 from posbias.core.roles import (
     NAMES_IN_EXPORTS,
     TIMES,
-    plain,
-    says_no_click,
-    says_offset,
-    says_page,
-    says_rank,
-    says_team,
-    tells,
-    words,
+    has_role_word,
+    is_no_click_name,
+    is_offset_name,
+    is_page_name,
+    is_rank_name,
+    is_team_name,
+    plain_name,
+    words_in,
 )
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
 from posbias.io.forms.form import Document, document_of, field
@@ -76,7 +76,7 @@ def find_session(log: Log) -> list[Finding]:
         return []
     known = frozenset[str]() if log.request.roles.no_session else NAMES_IN_EXPORTS[SESSION]
     free = [name for name in schema_of(log.sources[0]) if name not in log.roles.columns()]
-    keys = _best_keys(log, [(name,) for name in free if plain(name) in known])
+    keys = _best_keys(log, [(name,) for name in free if plain_name(name) in known])
     if keys is None:
         return []
     return [Finding(f"the session is taken to be column {keys[0]!r}", option("--session", keys[0]), certain=False)]
@@ -95,12 +95,12 @@ def find_cells(log: Log) -> list[Finding]:
         return []
     found = dict[str, _Shares]()
     for name in free_columns(log):
-        if says_page(name) or says_offset(name) or not _TELLING.isdisjoint(words(name)):
+        if is_page_name(name) or is_offset_name(name) or not _TELLING.isdisjoint(words_in(name)):
             continue
         of_lists = replace(log, roles=replace(log.roles, cell=(name,)))
         if first_impressions(of_lists)[name].n_unique() <= _MOST_LISTS:
             found[name] = _shares(of_lists)
-    named = {name for name in found if not _OF_LISTS.isdisjoint(words(name))}
+    named = {name for name in found if not _OF_LISTS.isdisjoint(words_in(name))}
     good = [name for name in found if found[name].faulty <= _GOOD_PAGES]
     name = min(good, key=lambda name: (name not in named, found[name].faulty), default=None)
     if name is None or (name not in named and _best_keys(log, _page_keys(log)) is not None):  # a visit with its pages
@@ -119,7 +119,7 @@ _RANKS = (("ranka", "rankb"), ("arank", "brank"), ("positiona", "positionb"))
 
 def ranks_of(log: Log) -> tuple[str, ...]:
     """The columns with the ranks that two rankers give to a document; none where no names tell."""
-    names = {plain(name): name for name in schema_of(log.sources[0])}
+    names = {plain_name(name): name for name in schema_of(log.sources[0])}
     return next((tuple(names[one] for one in ranks) for ranks in _RANKS if {*ranks} <= names.keys()), ())
 
 
@@ -134,7 +134,7 @@ def find_drafts(log: Log) -> Iterator[tuple[str, pl.DataFrame]]:
     request, played = log.request, {*log.roles.session, *log.roles.ids(), log.roles.position, log.roles.click}
     marks = [mark.column for mark in log.roles.randomized]
     for name in schema_of(log.sources[0]):
-        if not says_team(name) or name in played:
+        if not is_team_name(name) or name in played:
             continue
         try:
             roles = replace(request.roles, features=tuple(dict.fromkeys([name, *marks])))
@@ -164,7 +164,7 @@ def find_teams_of_ubi(sources: Sequence[Source]) -> str | None:
         for document in filter(None, map(document_of, lines)):
             of_doc = field(document, _OBJECT)
             for name, value in cast("Document", of_doc).items() if isinstance(of_doc, dict) else ():
-                if says_team(name) and isinstance(value, str | int) and value != "":
+                if is_team_name(name) and isinstance(value, str | int) and value != "":
                     pages[name][str(document.get("query_id"))].add(str(value))
     rankers = 2
     for name, of_pages in pages.items():
@@ -203,7 +203,7 @@ def check_drafts(log: Log) -> None:
         f"{' '.join(f'--stratify {rank}' for rank in ranks)}."
     )
     for mark in log.roles.randomized:
-        if mark.column in drafts or ("team" in words(mark.column) and not _shows_pages(log)):
+        if mark.column in drafts or ("team" in words_in(mark.column) and not _shows_pages(log)):
             raise of_team(mark, ways_out)
         for name, rows in drafts.items():
             is_marked = pl.col(mark.column).cast(pl.String).eq_missing(mark.value)
@@ -282,7 +282,7 @@ def _shares(log: Log) -> _Shares:
 def _page_keys(log: Log) -> Iterator[tuple[str, ...]]:
     """Columns that may tell pages apart: the visit with the query, or with what is called like a page or a time."""
     visit, query = log.roles.session, log.roles.query
-    telling = [name for name in free_columns(log) if not _TELLING.isdisjoint(words(name))]
+    telling = [name for name in free_columns(log) if not _TELLING.isdisjoint(words_in(name))]
     yield (*visit, *query)
     for name in telling:
         yield (*visit, name)
@@ -295,7 +295,7 @@ _NEARLY_ALL = 0.95
 _LONGER_THAN_WORDS = 1.5  # entries per row: what is shorter may be text of a few words
 _SEPARATORS = (JSON, ";", "|", ",", SPACE)
 _SUFFIX = re.compile(r"(?![0-9]+\.[01]$).+?([^\w\s])(?:0|1|true|false)")
-_QUERIES = {plain(name) for name in ALIASES[QUERY]} | NAMES_IN_EXPORTS[QUERY]
+_QUERIES = {plain_name(name) for name in ALIASES[QUERY]} | NAMES_IN_EXPORTS[QUERY]
 
 Lists = Mapping[str, list[list[str]]]
 """The entries of each row, as text, by column."""
@@ -356,11 +356,11 @@ def _with_click_lists(lists: Lists) -> Columns | None:
 
     It is the one that is called like clicks, and may then count them; else the only one that is not called otherwise.
     """
-    named = {name: rows for name, rows in lists.items() if tells(CLICK, name)}
+    named = {name: rows for name, rows in lists.items() if has_role_word(CLICK, name)}
     flags = [name for name, rows in lists.items() if not named and _hold(rows, AS_CLICKS.__contains__)]
-    flags = [name for name in flags if not (says_page(name) or says_rank(name) or _hold(lists[name], _NO_CLICK))]
+    flags = [name for name in flags if not (is_page_name(name) or is_rank_name(name) or _hold(lists[name], _NO_CLICK))]
     clicks = [name for name, rows in named.items() if _hold(rows, _is_click)] or flags
-    guess = [name for name in clicks if named or not says_no_click(name)]
+    guess = [name for name in clicks if named or not is_no_click_name(name)]
     click = _by_name(clicks, CLICK) or (guess[0] if len(guess) == 1 else None)
     if click is None:
         return None
@@ -369,9 +369,9 @@ def _with_click_lists(lists: Lists) -> Columns | None:
     # Positions are whole numbers that differ within a row.
     whole = [name for name in fitting if all(entry.isdecimal() for row in lists[name] for entry in row)]
     counting = [name for name in whole if all(len(set(row)) == len(row) for row in lists[name])]
-    ranks = [name for name in counting if says_rank(name)]  # several are those of several rankers
+    ranks = [name for name in counting if is_rank_name(name)]  # several are those of several rankers
     position = _by_name(counting, POSITION) or (ranks[0] if len(ranks) == 1 else None)
-    docs = [name for name in fitting if name != position and not says_rank(name)]
+    docs = [name for name in fitting if name != position and not is_rank_name(name)]
     distinct = {name: len({entry for row in lists[name] for entry in row}) for name in docs}
     doc = _by_name(docs, DOC) or max(docs, key=lambda name: distinct[name], default=None)
     return None if doc is None else {"doc": doc, "click": click, "position": position}
@@ -431,7 +431,7 @@ def _findings(columns: Columns, separator: str | None, scanned: pl.LazyFrame) ->
     for role, says in of_roles.items():
         name = columns.get(role)
         if name is not None and name.lower() not in ALIASES[role]:
-            by_values = role == CLICK and not tells(CLICK, name)
+            by_values = role == CLICK and not has_role_word(CLICK, name)
             text = f"column {name!r} {says}{', by what it holds' if by_values else ''}"
             seen.append(Finding(text, (FLAGS[role], name), certain=not by_values))
     if (clicked := columns.get("clicked")) is not None:
@@ -443,7 +443,7 @@ def _findings(columns: Columns, separator: str | None, scanned: pl.LazyFrame) ->
         text = f"column {places!r} lists the places of the clicked ones, from {top}"
         seen.append(Finding(text, (*option("--click", places), "--click-ranks", top), certain=False))
     if (suffix := columns.get("suffix")) is not None:
-        if not _QUERIES.intersection(map(plain, scanned.collect_schema())):
+        if not _QUERIES.intersection(map(plain_name, scanned.collect_schema())):
             seen.append(NO_QUERY)
         order = (
             "logs of this form are often published with the documents of a page in random order, as MIND is, and then "
@@ -476,7 +476,7 @@ def find_page_time(log: Log) -> list[Finding]:
     if not isinstance(events, EventReader) or events.request.time is not None:
         return []
     schema = schema_of(log.sources[0])
-    named = [name for name in schema if plain(name) in TIMES and name not in log.roles.columns()]
+    named = [name for name in schema if plain_name(name) in TIMES and name not in log.roles.columns()]
     with reading(log.sources):
         time = next(iter(finest_first(first_shown(log, events).select(named).collect(engine="streaming"))), None)
     if time is None:

@@ -17,18 +17,18 @@ import polars as pl
 import polars.selectors as cs
 
 from posbias.core.errors import PosbiasError, RoleError, SchemaError
-from posbias.core.log.impressions import REJECTED, RowRejection, grouped
-from posbias.core.log.pages import shifted_pages_of
+from posbias.core.log.impressions import REJECTED, RowRejection, thousands_pattern
+from posbias.core.log.pages import find_shifted_pages
 from posbias.core.roles import (
     CLIENTS,
     NAMES_IN_EXPORTS,
     TIMES,
-    plain,
-    says_count,
-    says_no_click,
-    says_page,
-    tells,
-    words,
+    has_role_word,
+    is_count_name,
+    is_no_click_name,
+    is_page_name,
+    plain_name,
+    words_in,
 )
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
 from posbias.io.forms import forms
@@ -154,7 +154,7 @@ def _table_of_events(sources: Sequence[Source]) -> Finding | None:
     with reading(sources):
         schema = schema_of(sources[0])
         texts = [name for name, dtype in schema.items() if isinstance(dtype, pl.String | pl.Categorical | pl.Enum)]
-        texts.sort(key=lambda name: not any(word in plain(name) for word in _LIKELY_NAMES))
+        texts.sort(key=lambda name: not any(word in plain_name(name) for word in _LIKELY_NAMES))
         alike = [source for source in sources if schema_of(source) == schema]  # others are of another form
         rows = pl.concat(scan_sources([source]).head(_SAMPLED_ROWS) for source in alike)
         sample = rows.select(texts).collect(engine="streaming") if texts else pl.DataFrame()
@@ -221,16 +221,16 @@ def _numbered_columns(rows: pl.DataFrame) -> Finding | None:
     whole = [name for name, of in numbered.items() if max(of) - min(of) + 1 == len(of) > 1 >= min(of)]
     lists = {name: [column for _, column in sorted(numbered[name].items())] for name in whole}
     fixed = [name for name in rows.columns if not any(name in of for of in lists.values())]
-    known = {role for role in ALIASES for name in fixed if plain(name) in map(plain, ALIASES[role])}
+    known = {role for role in ALIASES for name in fixed if plain_name(name) in map(plain_name, ALIASES[role])}
     if not known <= {SESSION, QUERY}:
         return None
     texts = {name: pl.concat(rows[of].head(_LINES).cast(pl.String).get_columns()) for name, of in lists.items()}
-    named = [name for name in lists if tells(CLICK, name) and _may_be_clicks(texts[name])]
-    clicks = named or [name for name in lists if _is_flag(texts[name]) and not says_no_click(name)]
+    named = [name for name in lists if has_role_word(CLICK, name) and _may_be_clicks(texts[name])]
+    clicks = named or [name for name in lists if _is_flag(texts[name]) and not is_no_click_name(name)]
     docs = [name for name in lists if name not in clicks and not (_numbers(texts[name]) % 1 > 0).any()]
     alike = [name for name in docs if {len(lists[name])} == {len(lists[click]) for click in clicks}]
-    doc = max(alike, key=lambda name: (tells(DOC, name), texts[name].n_unique()), default="")
-    if not doc or len(clicks) != 1 or not (named or tells(DOC, doc)):
+    doc = max(alike, key=lambda name: (has_role_word(DOC, name), texts[name].n_unique()), default="")
+    if not doc or len(clicks) != 1 or not (named or has_role_word(DOC, doc)):
         return None
     query = sql_of_pages(fixed, lists[doc], lists[clicks[0]], with_session=SESSION not in known)
     text = f"a row is a page with columns for each position, such as {lists[doc][0]!r} and {lists[clicks[0]][0]!r}"
@@ -243,10 +243,10 @@ _OF_TIMES = {"at", "time", "ts", "timestamp", "date", "second", "seconds", "secs
 def _times_of_clicks(rows: pl.DataFrame) -> Finding | None:
     """A column with the time of a click in place of the click, with the query that makes clicks of it."""
     conditions = dict[str, str]()
-    for name in (name for name in rows.columns if tells(CLICK, name)):
+    for name in (name for name in rows.columns if has_role_word(CLICK, name)):
         none = None if rows[name].null_count() else next(iter(rows[name].mode(maintain_order=True)), None)
         some = rows[name].filter(rows[name].ne_missing(none))
-        of_times = not _OF_TIMES.isdisjoint(words(name)) or (_numbers(some) >= _MOST_CLICKS).all()
+        of_times = not _OF_TIMES.isdisjoint(words_in(name)) or (_numbers(some) >= _MOST_CLICKS).all()
         is_time = holds_times(some) or (of_times and not _numbers(some).null_count())
         if is_time and some.n_unique() > _TWO and len(some) < rows.height / _TWO:
             conditions[name] = "IS NOT NULL" if none is None else f"<> {sql_text(none)}"
@@ -280,7 +280,7 @@ def _by_values(rows: pl.DataFrame, flags: Sequence[str], named: Mapping[str, str
         for role, names in ALIASES.items()
         if role not in roles
         for name in rows.columns
-        if plain(name) in map(plain, names)
+        if plain_name(name) in map(plain_name, names)
     }
     known |= {_ROLE_OF[flag]: column for flag, column in named.items() if column != _NO_GUESS and flag in _ROLE_OF}
     free = [
@@ -295,7 +295,7 @@ def _by_values(rows: pl.DataFrame, flags: Sequence[str], named: Mapping[str, str
         columns |= {POSITION: climbing} if climbing and _climbing(rows[climbing]) >= _MOSTLY else {}
     if CLICK in roles:
         clicks = [name for name in _flags(rows.select(free)) if name not in columns.values()]
-        columns |= {CLICK: clicks[0]} if len(clicks) == 1 and not says_no_click(clicks[0]) else {}
+        columns |= {CLICK: clicks[0]} if len(clicks) == 1 and not is_no_click_name(clicks[0]) else {}
     position = columns.get(POSITION, known.get(POSITION))
     if (
         position is not None and _climbing(rows[position]) >= _MOSTLY
@@ -350,8 +350,8 @@ def _is_flag(column: pl.Series) -> bool:
 
 def _flags(rows: pl.DataFrame) -> list[str]:
     """Columns of 0 and 1, or of two words, or of lists of such; those whose names say something else only alone."""
-    flags = [name for name in rows.columns if not says_page(name) and _is_flag(_entries(rows[name]))]
-    return [name for name in flags if not says_no_click(name)] or flags
+    flags = [name for name in rows.columns if not is_page_name(name) and _is_flag(_entries(rows[name]))]
+    return [name for name in flags if not is_no_click_name(name)] or flags
 
 
 def _entries(column: pl.Series) -> pl.Series:
@@ -416,7 +416,7 @@ def find_roles(opened: Callable[[], Log], sources: Callable[[], Sequence[Source]
         others = {flag: column for flag, column in pairs.items() if flag not in unknown}
         by_values = _by_values(rows, unknown, others) if unknown else {}
         pairs |= by_values
-        users = [name for name in rows.columns if plain(name) in CLIENTS]
+        users = [name for name in rows.columns if plain_name(name) in CLIENTS]
         if pairs.get(FLAGS[SESSION]) == _NO_GUESS and len(users) == 1:  # visits, whose pages their times tell apart
             pairs[FLAGS[SESSION]] = users[0]
         lacking = [flag for flag, column in pairs.items() if column == _NO_GUESS]
@@ -449,13 +449,13 @@ def _first_rows(sources: Sequence[Source]) -> pl.DataFrame:
 def _left(schema: pl.Schema, guessed: Collection[str]) -> list[str]:
     """Columns that could hold a query: they play no role, and are no pages, users, times or fractions."""
     others = [names for role in ALIASES if role != QUERY for names in (ALIASES[role], NAMES_IN_EXPORTS[role])]
-    known = {plain(name) for names in others for name in names} | CLIENTS
+    known = {plain_name(name) for names in others for name in names} | CLIENTS
     return [
         name
         for name, dtype in schema.items()
         if name not in guessed
-        and plain(name) not in known
-        and not TIMES.intersection([plain(name), *words(name)[-1:]])
+        and plain_name(name) not in known
+        and not TIMES.intersection([plain_name(name), *words_in(name)[-1:]])
         and (dtype.is_integer() or isinstance(dtype, pl.String | pl.Categorical | pl.Enum))
     ]
 
@@ -483,9 +483,9 @@ def _chosen(options: Sequence[str], several: Mapping[str, Sequence[str]]) -> lis
 
 
 def _rank(name: str, flag: str) -> int:
-    known = [plain(alias) for alias in ALIASES[_ROLE_OF[flag]]] if flag in _ROLE_OF else []
+    known = [plain_name(alias) for alias in ALIASES[_ROLE_OF[flag]]] if flag in _ROLE_OF else []
     order = [*_PAGE_IDS, *known] if _ROLE_OF.get(flag) == "session" else known
-    return order.index(plain(name)) if plain(name) in order else len(order)
+    return order.index(plain_name(name)) if plain_name(name) in order else len(order)
 
 
 _ROWS, _FILES = 200_000, 8
@@ -526,7 +526,7 @@ def find_sums(log: Log) -> list[Finding]:
     if count is None:
         return []
     text = f"a row adds up the impressions in {count!r} and the clicks on them in {log.roles.click!r}"
-    return [Finding(text, option("--impressions", count), certain=says_count(count))]
+    return [Finding(text, option("--impressions", count), certain=is_count_name(count))]
 
 
 def find_position_base(log: Log) -> list[Finding]:
@@ -536,7 +536,7 @@ def find_position_base(log: Log) -> list[Finding]:
         first = first_impressions(log)
         shown = shown_at(first.lazy())
         if min(shown, default=1) == 0 and not is_top(0, shown):
-            if shifted_pages_of(first) is not None:
+            if find_shifted_pages(first) is not None:
                 text = f"some pages count positions from {base}, and most from {base + 1}"
                 return [Finding(text, option("--position-base", str(base)))]
             text = f"{shown[0]:,} impressions have position {base}, and {shown.get(1, 0):,} have {base + 1}"
@@ -675,8 +675,8 @@ def _separator_of(lines: Sequence[str], usual: str) -> str:
 def _is_data(rows: Sequence[Sequence[str]]) -> bool:
     """Whether the first row holds numbers where the others do, and no name of a column that is known."""
     first, others = rows[0], rows[1:]
-    known = {plain(name) for names in (*ALIASES.values(), *NAMES_IN_EXPORTS.values()) for name in names}
-    if any(plain(name.strip()) in known for name in first):
+    known = {plain_name(name) for names in (*ALIASES.values(), *NAMES_IN_EXPORTS.values()) for name in names}
+    if any(plain_name(name.strip()) in known for name in first):
         return False
     in_first = {place for place, value in enumerate(first) if _NUMBER.fullmatch(value)}
     elsewhere = {
@@ -696,13 +696,13 @@ def _decimal_marks(rows: Sequence[Sequence[str]]) -> list[Finding]:
     columns = [[row[place] for row in rows if row[place].strip()] for place in range(width)]
     if any(
         all(_NUMBER.fullmatch(value) and "." not in value for value in column)
-        and any(_WITH_COMMA.fullmatch(value) and not re.match(grouped(","), value) for value in column)
+        and any(_WITH_COMMA.fullmatch(value) and not re.match(thousands_pattern(","), value) for value in column)
         for column in columns
     ):
         return [Finding("numbers have a comma before their fraction", ("--decimal", ","))]
     for mark, name, options in ((",", "comma", ()), (".", "point", ("--decimal", ","))):
         for column in columns:
-            others = [value for value in column if not re.match(grouped(mark), value)]
+            others = [value for value in column if not re.match(thousands_pattern(mark), value)]
             if 0 < len(others) < len(column) and all(value.strip().isdecimal() for value in others):
                 return [Finding(f"numbers have a {name} between thousands", options, certain=not options)]
     return []

@@ -38,7 +38,7 @@ from posbias.core.models.em import (
 from posbias.core.models.page_matrices import Floats, at_position
 from posbias.core.models.position_based import CLICK_IF_NOT, CLICK_IF_RELEVANT, TrustBiasModel
 from posbias.core.schema import CLICKS, IMPRESSIONS, PAIR, POSITION, PREVIOUS_CLICK, QUERY
-from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPairs, WeighedDocuments
+from posbias.core.training.layout import DocumentSums, LayoutOfCounts, LayoutOfPages, RowsOfPairs
 from posbias.core.training.weights import (
     ATTRACTED,
     BASELINE,
@@ -47,9 +47,9 @@ from posbias.core.training.weights import (
     WeightOptions,
     examination_of_rows,
     row_weights,
+    sum_by_document,
     sums_by_position,
-    sums_of_documents,
-    weighed_rows,
+    weigh_rows,
 )
 from posbias.io.counting.count import CountedLog, PairsOfPart, compress
 from posbias.io.engines.engine import Engine, Parts
@@ -521,14 +521,14 @@ def weigh_by_row(fit: ClickModelFit, data: Data, request: WeightRequest, engine:
         sums, ends = pl.concat(of_part for _, of_part in added), np.cumsum([0, *(of.height for _, of in added)])
         columns = (IMPRESSIONS, CLICKS, BEYOND, ATTRACTED, EXPECTED, RELEVANCE)
         values = [sums[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in columns]
-        documents = WeighedDocuments(*values, options=options, whole=not data.log.roles.weight)
+        documents = DocumentSums(*values, options=options, whole=not data.log.roles.weight)
         pairs = [  # each document is a signature of its own, numbered over all parts
             PairsOfPart(number, kept, np.arange(*ends[number : number + 2], dtype=np.int64))
             for number, (kept, _) in enumerate(added)
         ]
         return pairs, *layout.by_document(documents), sums.height
 
-    weigh = partial(weighed_rows, options=options, factor=factor)
+    weigh = partial(weigh_rows, options=options, factor=factor)
     section = {"examination": "row", "model": fit.model.name}
     pages = engine.parts_of([part.scan() for part in parts])
     return Weighed(summary, by_position, pages, weigh, documents_of, section)
@@ -595,7 +595,7 @@ def _add_up(
 ) -> tuple[KeptFrame, pl.DataFrame]:
     number, kept = item
     rows = kept.load()
-    sums = sums_of_documents(rows, options, factor)
+    sums = sum_by_document(rows, options, factor)
     relevance = rows.group_by(PAIR, maintain_order=True).agg(pl.first(RELEVANCE))
     sums = sums.join(relevance, on=PAIR, how="left", nulls_equal=True, maintain_order="left")
     pairs = sums.select(PAIR).with_row_index(SIGNATURE)

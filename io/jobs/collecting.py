@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import UNSET, structs
 
 from posbias.core.check import LogFacts
-from posbias.core.counts.odd_days import Change, DayLook, LackingDays, positions_in_words
+from posbias.core.counts.odd_days import Change, DayReport, LackingDays, positions_in_words
 from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.io.counting import profile
 from posbias.io.counting.count import WithFacts, count_pages, days_of_statistics, order_within, read_log
@@ -40,7 +40,7 @@ _OF_STORE = "the store:"
 
 
 def _odd_days(
-    looks: Sequence[DayLook], others: str, lost: LackingDays | None = None, log: Log | None = None
+    looks: Sequence[DayReport], others: str, lost: LackingDays | None = None, log: Log | None = None
 ) -> list[Reason]:
     """What each odd day lacks; beyond a few, their names; and what was lost on further days.
 
@@ -69,7 +69,7 @@ def _odd_days(
     return reasons
 
 
-def _check_gate(looks: Sequence[DayLook], limit: float, others: str, lost: LackingDays | None) -> None:
+def _check_gate(looks: Sequence[DayReport], limit: float, others: str, lost: LackingDays | None) -> None:
     """Raise StatisticsError for days that cannot be compared, or whose click rates have changed too much."""
     reasons: dict[str, str] = {}
     for look in looks:
@@ -96,7 +96,7 @@ def _changed(change: Change) -> str:
     )
 
 
-def _misfits(look: DayLook) -> list[str]:
+def _misfits(look: DayReport) -> list[str]:
     """How positions differ: all of them shifted, or where they start, or which are gone or new; and missing clicks."""
     facts: list[str] = []
     ours, theirs = look.positions, look.usual_positions

@@ -9,7 +9,7 @@ import polars as pl
 from msgspec import UNSET
 
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.errors import StatisticsError, UsageError, plural, shown
+from posbias.core.errors import StatisticsError, UsageError, plural, printable
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit import comparison
@@ -359,7 +359,7 @@ def _headline(
 
 def _in_words(row: dict[str, Any], labels: Sequence[str]) -> str:
     """A row by its labels, e.g. `day 2026-01-05, position 3`."""
-    return ", ".join(f"{shown(name).replace('_', ' ')} {label_in_words(row[name])}" for name in labels)
+    return ", ".join(f"{printable(name).replace('_', ' ')} {label_in_words(row[name])}" for name in labels)
 
 
 def _ratios(rows: list[dict[str, Any]], heading: str) -> list[Column]:

@@ -15,7 +15,7 @@ from posbias.core.errors import (
     StatisticsError,
     UsageError,
     plural,
-    shown,
+    printable,
 )
 from posbias.core.fit.propensities import is_thin
 from posbias.core.schema import NAMES_TAKEN, POSITION, PREVIOUS_CLICK
@@ -58,7 +58,7 @@ def check_column(job: Job, column: str, request: CellFit) -> None:
             f"--for-each {column}: {job.inputs[0]} holds statistics, in which the values of a column are added up. "
             "Give the logs."
         )
-    if column in (*job.plan.context, *job.plan.strata, *job.plan.beside):
+    if column in (*job.plan.context, *job.plan.strata, *job.plan.auxiliary_columns):
         raise UsageError(f"--for-each {column}: the column has another role already. Leave one of them out.")
     if column in NAMES_TAKEN["--for-each"] or column in job.plan.cell_columns:
         raise UsageError(f"--for-each {column}: this name means something else in the results. Rename the column.")
@@ -103,11 +103,11 @@ def fit_each(
     middle = positions[len(positions) // 2]
     result.printed += _table(column, entries, middle, [_at(table, middle) for table in tables])
     unreliable = sum(not entry["reliable"] for entry in entries)
-    result.headline = f"the propensities of {plural(len(entries), 'values')} of {shown(column)} are estimated"
+    result.headline = f"the propensities of {plural(len(entries), 'values')} of {printable(column)} are estimated"
     result.next = result.next_if_refused = f"posbias report {result.target} -o report.html"
     if unreliable:
         figures = {"unreliable": unreliable, "values": len(entries)}
-        result.reasons.append(reason("values-not-reliable", figures, column=shown(column)))
+        result.reasons.append(reason("values-not-reliable", figures, column=printable(column)))
 
 
 def _fit_one(
@@ -175,12 +175,12 @@ def _table(
     largest = sorted(zip(entries, middle, strict=True), key=lambda both: -both[0]["impressions"])
     rows, known = [one for one, _ in largest], [of_one for _, of_one in largest]
     reliable = sum(one["reliable"] for one in entries)
-    title = f"a fit for each {shown(column)}: {reliable:,} of {len(entries):,} reliable"
-    names = ("(empty)" if one["value"] is None else shown(str(one["value"])) for one in rows)
+    title = f"a fit for each {printable(column)}: {reliable:,} of {len(entries):,} reliable"
+    names = ("(empty)" if one["value"] is None else printable(str(one["value"])) for one in rows)
     identified = (f"{one['identified']} of {one['cells']}" for one in rows)
     intervals = (interval_in_words(low, high) for _, low, high in known)
     columns = (
-        Column(shown(column), first(names), label=True),
+        Column(printable(column), first(names), label=True),
         Column("impressions", first(f"{one['impressions']:,.0f}" for one in rows), folded="impres-\nsions"),
         Column("clicks", first(f"{one['clicks']:,.0f}" for one in rows)),
         Column("propensities", first(identified), folded="propen-\nsities"),

@@ -20,8 +20,8 @@ from posbias.core.exploration import (
     STD_DEV,
     DesignInputs,
     Plan,
-    documents_to_show,
     make_plan,
+    most_promising_documents,
 )
 from posbias.core.fit.propensities import SHARED_CLICKS
 from posbias.core.schema import POSITION, QUERY
@@ -291,7 +291,7 @@ def _chosen(
 ) -> Iterator[pl.DataFrame]:
     """The documents that may be among the best of their query, counted on the way."""
     for pairs in whole_queries(explored):
-        worth = documents_to_show(pairs, explored.plan.context, top, ucb)
+        worth = most_promising_documents(pairs, explored.plan.context, top, ucb)
         totals["queries"] += pairs[QUERY].n_unique()
         totals["documents"] += pairs.height
         totals["shown"] += worth.height

@@ -8,12 +8,12 @@ from operator import add
 import polars as pl
 from msgspec import structs
 
-from posbias.core.arrays.linalg import loaded_meanwhile
+from posbias.core.arrays.linalg import preload_scipy
 from posbias.core.arrays.threads import meanwhile
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.odd_days import days_lacking_clicks
 from posbias.core.counts.sufficient_statistics import SIGNATURE
-from posbias.core.errors import RoleError, SchemaError, StatisticsError, UsageError, plural, shown
+from posbias.core.errors import RoleError, SchemaError, StatisticsError, UsageError, plural, printable
 from posbias.core.estimators import check_method
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, BesideCounts, Fit, check_cells, fit_statistics
@@ -144,7 +144,7 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
     result.fit = fit = fitted if isinstance(fitted, StoredFit) else None
     if fit is not None and fit.of_value:
         (name, value), *_ = fit.of_value
-        column, text = shown(name), label_in_words(value)
+        column, text = printable(name), label_in_words(value)
         result.reasons.append(reason("rows-of-one-value", name=fit.name, column=column, value=text))
     if fit is not None and fit.refused:
         result.reasons.append(reason("fit-not-usable", name=fit.name))
@@ -286,7 +286,7 @@ class CellFit:
 
     def fit(self, job: Job, engine: Engine, result: Result) -> tuple[CountedLog, Weigh]:
         """Count, fit, write the tables and say how sure they are; return the counts, and what weighs clicks."""
-        with loaded_meanwhile():
+        with preload_scipy():
             counted = count(job, engine, result)
         request = replace(self, compare=False, pairs=False) if job.only_links else self
         fit = request.fit_counts(counted, engine, result)

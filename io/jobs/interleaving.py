@@ -19,7 +19,7 @@ import polars as pl
 from msgspec import UNSET, Meta, UnsetType, structs
 
 from posbias.core.choices import Credit
-from posbias.core.errors import SchemaError, StatisticsError, UsageError, plural, shown
+from posbias.core.errors import SchemaError, StatisticsError, UsageError, plural, printable
 from posbias.core.evaluation import interleaving as tdi
 from posbias.core.evaluation.interleaving import CreditRule, Verdict, add_up, log_e, repeated_coins, rho_for
 from posbias.core.fit.propensities import PROPENSITY, choose_propensities
@@ -375,7 +375,7 @@ def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv:
     clicks = "clicks" if section.propensities is None else "weighted clicks"
     units: dict[str, str] = dict.fromkeys(verdicts, clicks)
     if section.outcome is not None:
-        units[USERS] = shown(section.outcome)
+        units[USERS] = printable(section.outcome)
     answers = [
         {
             "question": of,

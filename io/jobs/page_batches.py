@@ -27,7 +27,7 @@ from posbias.core.models.page_matrices import (
     uncertain_pages,
 )
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, PERIOD, POSITION, PREVIOUS_CLICK, SESSION, WEIGHT
-from posbias.core.training.weights import in_validation
+from posbias.core.training.weights import is_in_validation
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Parts
 from posbias.io.places.temporary import KeptFrame, keep
@@ -305,7 +305,7 @@ def up_to_position(impressions: pl.LazyFrame, deepest: int) -> pl.LazyFrame:
 def by_session(impressions: pl.LazyFrame, share: float, *, held_out: bool) -> pl.LazyFrame:
     """The share of sessions that is held out, by a hash of the id that is the same on every machine; or the others."""
     sessions = impressions.select(SESSION).unique().collect(engine="streaming")
-    chosen = sessions.filter(in_validation(sessions[SESSION], share)).lazy()
+    chosen = sessions.filter(is_in_validation(sessions[SESSION], share)).lazy()
     how = "semi" if held_out else "anti"
     return impressions.join(chosen, on=SESSION, how=how, nulls_equal=True, maintain_order="left")
 

@@ -79,7 +79,7 @@ def job_of_prediction(job: Job, given: PredictionOptions) -> Job:
         raise UsageError(f"--by {by}: this name means something else in the results. Rename the column.")
     if not job.statistics:
         return replace(job.with_roles(each=(by,)), plan=replace(job.plan, strata=(by,)))
-    if by not in (*job.plan.strata, *job.plan.beside):
+    if by not in (*job.plan.strata, *job.plan.auxiliary_columns):
         raise StatisticsError(
             f"--by {by}: {job.statistics[0].path} does not keep the values of that column apart. Collect with "
             f"--stratify {by}, or give the logs."

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from msgspec import UNSET
 
-from posbias.core.errors import plural, shown
+from posbias.core.errors import plural, printable
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.propensities import PROPENSITY, WEIGHT_PROPENSITY
@@ -243,7 +243,7 @@ def cell_column(name: str, rows: list[dict[str, Any]]) -> Column:
     """A column of cells, under its own name."""
     folded = "posi-\ntion" if name == POSITION else ""
     return Column(
-        shown(name).replace("_", "\n"), first(label_in_words(row[name]) for row in rows), folded=folded, label=True
+        printable(name).replace("_", "\n"), first(label_in_words(row[name]) for row in rows), folded=folded, label=True
     )
 
 

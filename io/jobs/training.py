@@ -85,7 +85,8 @@ def weigh_by_cell(
             raise TypeError("documents are counted")
         weighed_by = replace(theta, propensities=chosen.table)
         terms, rows_of = laid_out.by_signature(counted, layout, weights, request.options, weighed_by)
-        return [*counted.parts], terms, rows_of, laid_out.count_documents(counted, engine) if layout.one_row_each else 0
+        n_documents = laid_out.count_documents(counted, engine) if layout.one_row_per_document else 0
+        return [*counted.parts], terms, rows_of, n_documents
 
     weigh = partial(weighted_pages, plan=plan, weights=weights, features=request.features)
     pages, section = None if read is None else read.buckets, weights_from(request.source, chosen)
@@ -203,7 +204,7 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
     result.content |= {"grouped_by": request.grouping, "training_sets": sizes}
     of_splits = [f"{split}: {', '.join(plural(n, what) for what, n in size.items())}" for split, size in sizes.items()]
     result.facts.append("; ".join(of_splits))
-    if isinstance(layout, LayoutOfCounts) and layout.one_row_each:
+    if isinstance(layout, LayoutOfCounts) and layout.one_row_per_document:
         n_rows = sum(size["rows"] for size in sizes.values()) + without_features
         result.content["documents_left_out"] = left_out = n_documents - n_rows
         if isinstance(data, CountedLog) and left_out:

@@ -23,7 +23,7 @@ from posbias.core.log.impressions import (
     whole_numbers,
 )
 from posbias.core.log.pages import PageRules
-from posbias.core.roles import CLIENTS, TIMES, plain, resolve_roles, says_offset, says_page
+from posbias.core.roles import CLIENTS, TIMES, is_offset_name, is_page_name, plain_name, resolve_roles
 from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, PERIOD, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import (
     AT,
@@ -328,7 +328,7 @@ class Log:
     def _rules_of_rows(self) -> ReadingRules:
         """How impressions are read: words of a click column are those of the table of clicks, where there is one."""
         rules = self.request.rules
-        return replace(rules, values=rules.values.without_words) if self.click_sources else rules
+        return replace(rules, values=rules.values.without_click_words) if self.click_sources else rules
 
     def _time_unit(self) -> TimeUnit | None:
         """The unit of timestamps that are numbers, by the first rows; None where they are none, or are not used.
@@ -484,7 +484,7 @@ def open_log(request: LogRequest) -> Log:
     if request.events is not None:
         request.events.check(sources)
         as_text = tuple(name for name in (roles.position, roles.page, roles.weight) if name is not None)
-        kept = tuple(name for name in columns if plain(name) in CLIENTS | TIMES and not columns[name])
+        kept = tuple(name for name in columns if plain_name(name) in CLIENTS | TIMES and not columns[name])
         reader = EventReader(request.events, roles, tuple(str(source.path) for source in sources), as_text, kept)
         roles = replace(roles, session=reader.page, click=MADE_CLICK)
         log = Log(request, sources, (), roles, raw=reader)
@@ -530,7 +530,7 @@ def _with_page(request: LogRequest, requested: Roles, names: Sequence[str]) -> R
     paging = request.rules.paging
     if paging is None or requested.page is not None:
         return requested
-    page = next(filter(says_offset if paging.size == 1 else says_page, names), None)
+    page = next(filter(is_offset_name if paging.size == 1 else is_page_name, names), None)
     if page is None:
         raise SchemaError(
             f"{request.where}: no column looks like the number of the results page (--page-size {paging.size}). Name "

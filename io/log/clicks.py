@@ -20,7 +20,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from posbias.core.errors import Coded, SchemaError, UsageError
 from posbias.core.log.impressions import ReadingRules, read_click, whole_numbers
-from posbias.core.roles import plain, resolve_roles, words
+from posbias.core.roles import plain_name, resolve_roles, words_in
 from posbias.core.schema import ALIASES, CLICK, DOC, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.scan import check_headers, reading, scan_sources
 from posbias.io.log.sources import Source
@@ -459,8 +459,8 @@ class ClickTable:
         outcome = pl.when(no_page).then(int(Fate.NO_PAGE)).when(no_doc).then(int(Fate.NO_DOC)).otherwise(UNDECIDED)
         # An id that the type of the impressions' column cannot hold becomes null, and has no impression.
         keys = (pl.col(their).cast(types[our], strict=False).alias(our) for our, their in pairs)
-        known = {plain(name) for name in ALIASES[POSITION]}
-        usual = [name for name, dtype in self._schema.items() if plain(name) in known and not dtype.is_nested()]
+        known = {plain_name(name) for name in ALIASES[POSITION]}
+        usual = [name for name, dtype in self._schema.items() if plain_name(name) in known and not dtype.is_nested()]
         at = next((name for name in (self.shown.position, *usual) if name in usual and name not in self._keys), None)
         position = pl.lit(None, pl.Int64).alias(AT) if at is None else whole_position(at)
         clicks = scan_sources(self.sources).filter(self._was_clicked)
@@ -573,7 +573,7 @@ class ClickTable:
                 clicks = pl.col(name).cast(pl.String).str.to_lowercase().is_in(_CLICK_WORDS).fill_null(value=False)
                 is_kind = clicks.any() & ~clicks.all() & (clicks.mean() >= _FEWEST_CLICKS)
                 marks[name, "holds click and other values"] = is_kind
-            if _KIND_OF_EVENT.fullmatch(" ".join(words(name))) and (dtype.is_numeric() or dtype == pl.String):
+            if _KIND_OF_EVENT.fullmatch(" ".join(words_in(name))) and (dtype.is_numeric() or dtype == pl.String):
                 numbers = whole_numbers(name, dtype)  # a few of them, and nothing else
                 is_code = numbers.is_not_null().all() & numbers.n_unique().is_between(2, _MOST_CODES)
                 marks[name, "seems to hold codes of events"] = is_code

@@ -13,7 +13,7 @@ import polars as pl
 from posbias.core.errors import SchemaError
 from posbias.core.log.first_rows import exponent_of_counts, rounded_ids
 from posbias.core.log.impressions import REJECTED
-from posbias.core.roles import says_count, says_offset, says_page, says_rank
+from posbias.core.roles import is_count_name, is_offset_name, is_page_name, is_rank_name
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.click_log import Log
 from posbias.io.log.lists import OURS, Finding
@@ -110,7 +110,7 @@ def unused_count(log: Log) -> str | None:
     """A column that is called like a number of impressions, and is above 1, where rows have no sessions."""
     if log.raw is not None or log.nesting is not None or log.has_sessions or log.roles.impressions is not None:
         return None
-    names = [*filter(says_count, free_columns(log))]
+    names = [*filter(is_count_name, free_columns(log))]
     rows = log.first_rows(_ROWS, names).cast(pl.Float64, strict=False) if names else pl.DataFrame()
     return next((name for name in names if (rows[name] > 1).any()), None)
 
@@ -164,7 +164,7 @@ def check_no_sums(log: Log) -> None:
     weight, click = log.roles.weight, log.roles.click
     if not log.request.rules.click_counts or log.nesting is not None or log.click_sources or click is None:
         return
-    may_be = weight is not None and (says_count(weight) or not log.has_sessions)
+    may_be = weight is not None and (is_count_name(weight) or not log.has_sessions)
     count = weight if weight is not None and may_be and are_sums(log, weight, click) else summed_impressions(log)
     if count is None and log.has_sessions:
         return
@@ -213,8 +213,8 @@ def undeclared_page(log: Log) -> tuple[Finding, float] | None:
         return None
     played = set(log.roles.columns()).difference(log.roles.session)
     for name, dtype in schema_of(log.sources[0]).items():
-        is_offset = says_offset(name)
-        if name in played or dtype.is_nested() or not (is_offset or says_page(name)):
+        is_offset = is_offset_name(name)
+        if name in played or dtype.is_nested() or not (is_offset or is_page_name(name)):
             continue
         queries = () if log.roles.no_query else log.roles.query
         keys = [key for key in (*log.roles.session, *queries) if key != name]
@@ -269,7 +269,7 @@ def _begins_anew(rows: pl.DataFrame, name: str, position: str, *, is_offset: boo
         return None
     in_words = "the place in the list" if position.startswith(OURS) else repr(position)
     size, base = 1 if is_offset else size, int(first)
-    in_grid = size > 1 and not says_page(name.replace("row", ""))
+    in_grid = size > 1 and not is_page_name(name.replace("row", ""))
     of_page = "the row of a grid" if in_grid else "the number of the results page"
     counts = "the number of results above the page" if size == 1 else of_page
     usual = 0 if size == 1 else 1
@@ -335,7 +335,7 @@ def clicked_rank(log: Log) -> int | None:
             ):
                 return top
     is_flag = len(filled) == len(rows) and np.isin(rank, (0, 1)).all()
-    return top if says_rank(click) and not is_flag else None
+    return top if is_rank_name(click) and not is_flag else None
 
 
 def clicks_in_rows(log: Log, impressions: pl.LazyFrame) -> tuple[str, ...]:

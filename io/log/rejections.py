@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 import polars as pl
 
 from posbias.core.errors import SchemaError, plural
-from posbias.core.log.impressions import REJECTED, Rejection, RowRejection, grouped, is_dated
-from posbias.core.log.pages import HARMLESS, PageRejection, shifted_pages_of
-from posbias.core.roles import says_count
+from posbias.core.log.impressions import REJECTED, Rejection, RowRejection, has_date, thousands_pattern
+from posbias.core.log.pages import HARMLESS, PageRejection, find_shifted_pages
+from posbias.core.roles import is_count_name
 from posbias.core.schema import NO_SUM_OF_RANKS, SESSION
 from posbias.io.log.click_log import Log
 from posbias.io.log.faults import clicks_in_rows, faults_in, is_top, of_ids, shown_at, summed_impressions
@@ -180,11 +180,11 @@ def _places(log: Log, code: int) -> list[str]:
         with reading([source]):
             impressions = log.impressions_with_place(source)
             schema = impressions.collect_schema()
-            names += [name for name in ids if name not in names and is_dated(schema.get(f"raw_{name}"))]
+            names += [name for name in ids if name not in names and has_date(schema.get(f"raw_{name}"))]
             raw = [f"raw_{name}" for name in names if not name.startswith("posbias_")]
             rows = (
                 impressions.filter(pl.col(REJECTED) == code)
-                .select(FILE, ROW, *(pl.col(name).cast(pl.String) if is_dated(schema[name]) else name for name in raw))
+                .select(FILE, ROW, *(pl.col(name).cast(pl.String) if has_date(schema[name]) else name for name in raw))
                 .head(_SHOWN - len(places))
                 .collect(engine="streaming")
             )
@@ -214,7 +214,7 @@ def _advice(log: Log, code: int) -> str:
             if is_top(min(shown), shown):
                 use = f"use --position-base {smallest}"
                 return f"Positions count from {base} here. If this log counts from {smallest}, {use}."
-            if shifted_pages_of(log.impressions.head(_FIRST_ROWS).collect(engine="streaming"), log.roles.cell):
+            if find_shifted_pages(log.impressions.head(_FIRST_ROWS).collect(engine="streaming"), log.roles.cell):
                 return f"Some pages count from {smallest}, and most from {smallest + 1}: `posbias check` says which."
             few = f"few rows have it, beside those of {smallest + 1}"
             return f"{smallest} seems to mean that the position is unknown: {few}."
@@ -229,7 +229,7 @@ def _how_times_are_read(log: Log) -> str:
     declared, unit = log.rules.values.timestamp_format, log.rules.time_unit
     if declared is not None:
         return f"They are read as {shlex.quote(declared)} here (--timestamp-format)."
-    if is_dated(schema_of(log.sources[0]).get(log.roles.timestamp or "")):
+    if has_date(schema_of(log.sources[0]).get(log.roles.timestamp or "")):
         return (
             "Times beyond the years 1 to 9999 are shown as the nearest in them: are they infinite, or in other units?"
         )
@@ -268,7 +268,7 @@ def _click_advice(log: Log) -> str:
     if holds_times(pl.Series(values, dtype=pl.String)):
         instead = " instead of --click" if log.request.roles.click else ""
         return f"If these are times of clicks, use {sql_option(sql_of_click(log.roles.click or ''))}{instead}."
-    count = log.roles.weight if log.roles.weight and says_count(log.roles.weight) else summed_impressions(log)
+    count = log.roles.weight if log.roles.weight and is_count_name(log.roles.weight) else summed_impressions(log)
     if count is None or log.request.rules.click_counts:
         return RowRejection.CLICK_INVALID.advice
     instead = ", instead of --weight-column" if count == log.roles.weight else ""
@@ -282,7 +282,7 @@ def _comma_advice(log: Log, code: int) -> str:
         return "The last --cell is taken to be the position. Name another column with --position."
     values = _faulty_values(log, getattr(log.roles, _REJECTIONS[code].role), code)
     has_option = log.rules.values.decimal_comma
-    if values and all(re.match(grouped("," if has_option else "."), value) for value in values):
+    if values and all(re.match(thousands_pattern("," if has_option else "."), value) for value in values):
         mark, what = ("commas", "leave out") if has_option else ("points", "use")
         return f"If {mark} stand between thousands here, {what} --decimal ,."
     if values and not has_option and all(_WITH_COMMA.fullmatch(value) for value in values):

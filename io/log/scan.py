@@ -23,7 +23,7 @@ from pathlib import Path
 import polars as pl
 
 from posbias.core.errors import LogFormatError, SchemaError
-from posbias.core.log.impressions import bounded, is_dated
+from posbias.core.log.impressions import clip_to_calendar, has_date
 from posbias.io.log.sources import Source
 from posbias.io.places.locations import ObjectUrl
 from posbias.io.places.object_stores import storage_options
@@ -149,7 +149,7 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
     fields = [values.alias(path) for path, values, _ in fields if path not in schema]
     frame = frame.with_columns(fields) if fields else frame
     own = frame.collect_schema()
-    columns = [bounded(pl.col(name), dtype).alias(name) for name, dtype in own.items() if is_dated(dtype)]
+    columns = [clip_to_calendar(pl.col(name), dtype).alias(name) for name, dtype in own.items() if has_date(dtype)]
     columns += [pl.lit(value, pl.String).alias(key) for key, value in folders.items() if key not in own]
     return frame.with_columns(columns) if columns else frame
 

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from posbias.core.errors import LogFormatError, UsageError, masked
+from posbias.core.errors import LogFormatError, UsageError, mask_secrets
 from posbias.io.places.locations import Location, ObjectUrl, checksum, is_text, location, open_plain, plain_file
 from posbias.io.places.object_stores import find_object, named_objects, read_object, read_ranges
 from posbias.io.results.manifest import FILE_NAME, LARGEST
@@ -665,7 +665,7 @@ def digests(
                 f"{source.path} and {path_of[digest]} hold the same data: their rows would be counted twice. "
                 "Name one of them."
             )
-        path_of[digest] = masked(str(source.path))
+        path_of[digest] = mask_secrets(str(source.path))
     return path_of
 
 

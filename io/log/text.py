@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 import msgspec
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
-from posbias.core.roles import NAMES_IN_EXPORTS, plain
+from posbias.core.roles import NAMES_IN_EXPORTS, plain_name
 from posbias.core.schema import ALIASES, QUERY, SESSION
 from posbias.io.log.scan import TEXT_SEPARATORS, first_fields, reading
 from posbias.io.log.sources import (
@@ -111,8 +111,8 @@ def _in_lines(source: Source, encoding: str | None) -> bool:
 
 _FIELDS, _ENTRIES = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(list[msgspec.Raw])
 _OF_OBJECTS = re.compile(rb"\[\s*\{")
-_OF_QUERIES = frozenset(map(plain, ALIASES[QUERY])) | NAMES_IN_EXPORTS[QUERY]
-_OF_PAGES = _OF_QUERIES | frozenset(map(plain, ALIASES[SESSION]))
+_OF_QUERIES = frozenset(map(plain_name, ALIASES[QUERY])) | NAMES_IN_EXPORTS[QUERY]
+_OF_PAGES = _OF_QUERIES | frozenset(map(plain_name, ALIASES[SESSION]))
 _OF_EVENTS = frozenset(("event", "eventname", "eventtype", "type", "action"))
 
 
@@ -130,14 +130,14 @@ def _rows_within(text: str, *, alone: bool) -> list[str]:
             batch = events
         if _OF_OBJECTS.match(batch):
             return [bytes(row).decode() for row in _ENTRIES.decode(batch)]
-        if not alone or not (_OF_QUERIES | _OF_EVENTS).isdisjoint(map(plain, levels[0])):
+        if not alone or not (_OF_QUERIES | _OF_EVENTS).isdisjoint(map(plain_name, levels[0])):
             return [text]
         lists = [[text.encode()]]
         for raw in (bytes(value) for level in levels for value in level.values()):
             levels += [_FIELDS.decode(raw)] if raw.startswith(b"{") else []
             lists += [[*map(bytes, _ENTRIES.decode(raw))]] if _OF_OBJECTS.match(raw) else []
         rows = [row.decode() for row in max(lists, key=len)]
-        names = {plain(name) for name in re.findall(r'"(\w+)"\s*:', rows[0])}
+        names = {plain_name(name) for name in re.findall(r'"(\w+)"\s*:', rows[0])}
         if re.search(r'"\s*:\s*\[', rows[0]) or not names.isdisjoint(_OF_PAGES):
             return rows
     return [text]

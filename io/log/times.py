@@ -12,7 +12,7 @@ import polars as pl
 
 from posbias.core.errors import PosbiasError
 from posbias.core.log.impressions import REJECTED, RowRejection
-from posbias.core.roles import TIMES, plain
+from posbias.core.roles import TIMES, plain_name
 from posbias.core.schema import DOC, PERIOD, QUERY, SESSION
 from posbias.io.log.click_log import Log
 from posbias.io.log.lists import find_timestamp_format, holds_times
@@ -52,7 +52,7 @@ def _candidates(log: Log) -> Iterator[Log]:
     """The log with columns with a name of times, then those with values of times that follow the order of the rows."""
     schemas, rules = [schema_of(source) for source in log.sources], log.request.rules
     free = [name for name in free_columns(log) if len({schema.get(name) for schema in schemas}) == 1]
-    named = [name for name in free if plain(name) in TIMES - _OF_ACCOUNTS]
+    named = [name for name in free if plain_name(name) in TIMES - _OF_ACCOUNTS]
     with reading(log.sources):
         first = scan_sources(log.sources[:1]).select(free).head(_FIRST_ROWS).collect(engine="streaming")
     named = finest_first(first.select(named))

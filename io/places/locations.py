@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 import xxhash
 
-from posbias.core.errors import MASK, UsageError, holds_key, masked, without_userinfo
+from posbias.core.errors import MASK, UsageError, holds_key, mask_secrets, without_userinfo
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 """Schemes of URLs that Polars reads, and those that can be listed and written as well."""
@@ -118,7 +118,7 @@ def location(name: str | Location) -> Location:
             f"{shown}: posbias cannot read or write {scheme}: URLs. Give a path, or a URL of {known}.{local}"
         )
     if holds_key(name):
-        raise UsageError(f"{masked(name)} holds a key, where no object store looks for it. Leave it out.")
+        raise UsageError(f"{mask_secrets(name)} holds a key, where no object store looks for it. Leave it out.")
     bucket, _, key = without_userinfo(f"{scheme}://{rest}").removeprefix(f"{scheme}://").partition("/")
     if not bucket or not 0 < len(slashes) <= _MOST_SLASHES:
         raise UsageError(f"{_shown(name)}: names no bucket. Write {scheme}://BUCKET/KEY.")
@@ -127,7 +127,7 @@ def location(name: str | Location) -> Location:
 
 def _shown(url: str) -> str:
     """A URL that is not read, without all that may be secret wherever it should stand."""
-    return _USER.sub(f"{MASK}@", masked(url))
+    return _USER.sub(f"{MASK}@", mask_secrets(url))
 
 
 _AT_ONCE = 1 << 18  # bytes; they stay in the processor's cache

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 import polars as pl
 import polars.selectors as cs
 
-from posbias.core.errors import escaped
+from posbias.core.errors import escape_unseen
 from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, PROPENSITY, RELATIVE_RATE, PlottedCurves
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
 
@@ -69,7 +69,7 @@ def picture_spec(figure: Figure, subtitle: str) -> Spec:
     return {
         **figure.spec,
         "config": _filled("config", **_ON_PAPER, background="#ffffff", series=SERIES, first=SERIES[0], columns=2),
-        "description": escaped(figure.description),
+        "description": escape_unseen(figure.description),
         "padding": 16,
         "title": {"text": figure.title, "subtitle": [subtitle, figure.note]},
         "width": WIDE,
@@ -194,7 +194,7 @@ def heat_map(curves: PlottedCurves, contexts: str, reference: str | None = None)
     cells = curves.cells.filter(((pl.col(CONTEXT) == first) | curves.grid) & (pl.col(POSITION) <= _MOST_POSITIONS))
     cells = cells.select(POSITION, row, PROPENSITY)
     order = {"order": cells[row].unique(maintain_order=True).to_list()} if curves.grid else {}
-    across, rows = (escaped(name).replace("_", " ") for name in (curves.across, curves.by))
+    across, rows = (escape_unseen(name).replace("_", " ") for name in (curves.across, curves.by))
     known, has_numbers = cells.drop_nulls(PROPENSITY), cells[POSITION].n_unique() <= _NUMBERS_UP_TO
     largest = known[PROPENSITY].max()
     bright = _DARK_BELOW * (float(largest) if isinstance(largest, float) else 1.0)
@@ -251,7 +251,7 @@ def running_difference(days: pl.DataFrame, teams: str) -> Figure:
     """
     last = days.row(-1, named=True)
     described = f"Line chart of the difference on {days.height:,} days, at last {last['difference']:+.3g}."
-    spec = _filled("running difference", rows=_rows(days), title=escaped(f"{teams}, clicks a page"))
+    spec = _filled("running difference", rows=_rows(days), title=escape_unseen(f"{teams}, clicks a page"))
     note = "Shaded: the 95 % interval, which holds at all days at once. A verdict falls where it leaves 0."
     return Figure("running", "The difference so far", described, spec, note)
 
@@ -271,7 +271,7 @@ def differences(rows: Sequence[Interval], title: str, about: str, *, form: str =
         form: of the numbers along the axis.
         zero: whether values are differences, so that a line stands at 0.
     """
-    labels = [escaped(row.label) for row in rows]
+    labels = [escape_unseen(row.label) for row in rows]
     cells = [(label, *row[1:]) for label, row in zip(labels, rows, strict=True)]
     schema = {"label": pl.String, "value": pl.Float64, LOW: pl.Float64, HIGH: pl.Float64}
     spec = _filled(

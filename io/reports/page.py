@@ -1,6 +1,6 @@
 """One HTML file that holds all it shows, runs no script and fetches nothing.
 
-Whatever comes from data passes `in_html`. The page's own policy (Content-Security-Policy) forbids all but its
+Whatever comes from data passes `html_text`. The page's own policy (Content-Security-Policy) forbids all but its
 style sheet.
 """
 
@@ -10,7 +10,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import Literal, NamedTuple, NewType, TypeAlias
 
-from posbias.core.errors import in_html
+from posbias.core.errors import html_text
 from posbias.io.reports.charts import NARROW, WIDE, Figure, inline_svg
 from posbias.io.results.conclusions import Reason, Verdict
 
@@ -44,10 +44,10 @@ def html_of(
         parts: about several results, after these.
     """
     links = [*(section.title for section in sections), *(name for name, _ in parts)]
-    entries = "".join(f'<li><a href="#s{number}">{in_html(name)}</a></li>' for number, name in enumerate(links))
+    entries = "".join(f'<li><a href="#s{number}">{html_text(name)}</a></li>' for number, name in enumerate(links))
     contents = "".join(_section(section, f"s{number}", 2) for number, section in enumerate(sections))
     contents += "".join(
-        f'<article id="s{number}"><h2>{in_html(name)}</h2>'
+        f'<article id="s{number}"><h2>{html_text(name)}</h2>'
         f"{''.join(_section(section, f's{number}-{at}', 3) for at, section in enumerate(of_part))}</article>\n"
         for number, (name, of_part) in enumerate(parts, start=len(sections))
     )
@@ -56,19 +56,19 @@ def html_of(
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<meta name="generator" content="posbias {in_html(version("posbias"))}">
+<meta name="generator" content="posbias {html_text(version("posbias"))}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
-<title>{in_html(title)}: {in_html(kind)}</title>
+<title>{html_text(title)}: {html_text(kind)}</title>
 <style>
 {files("posbias.io.reports").joinpath("page.css").read_text(encoding="utf-8")}</style>
 </head>
 <body>
-<header><p class="kind">{in_html(kind)}</p><h1>{in_html(title)}</h1></header>
+<header><p class="kind">{html_text(kind)}</p><h1>{html_text(title)}</h1></header>
 <nav aria-label="Sections"><ul>{entries}</ul></nav>
 <main>
 {contents}</main>
-<footer>Made by posbias {in_html(version("posbias"))}. This file needs no network, and connects to nothing.</footer>
+<footer>Made by posbias {html_text(version("posbias"))}. This file needs no network, and connects to nothing.</footer>
 </body>
 </html>
 """
@@ -79,18 +79,18 @@ def _section(section: Section, anchor: str, level: int) -> str:
         _figure(block, caption=block.title != section.title) if isinstance(block, Figure) else block
         for block in section.blocks
     )
-    return f'<section id="{anchor}">\n<h{level}>{in_html(section.title)}</h{level}>\n{blocks}\n</section>\n'
+    return f'<section id="{anchor}">\n<h{level}>{html_text(section.title)}</h{level}>\n{blocks}\n</section>\n'
 
 
 def _figure(figure: Figure, *, caption: bool) -> str:
     charts = "".join(
         f'<div class="{name}">{inline_svg(figure, width)}</div>' for name, width in (("wide", WIDE), ("narrow", NARROW))
     )
-    note = f"<small>{in_html(figure.note)}</small>" if figure.note else ""
-    title = f"<figcaption>{in_html(figure.title)}</figcaption>" if caption else ""
+    note = f"<small>{html_text(figure.note)}</small>" if figure.note else ""
+    title = f"<figcaption>{html_text(figure.title)}</figcaption>" if caption else ""
     return (
         f'<figure>{title}<div role="img" '
-        f'aria-label="{in_html(figure.description)}" data-chart="{figure.name}">{charts}</div>{note}</figure>'
+        f'aria-label="{html_text(figure.description)}" data-chart="{figure.name}">{charts}</div>{note}</figure>'
     )
 
 
@@ -99,25 +99,25 @@ def _figure(figure: Figure, *, caption: bool) -> str:
 
 def paragraph(text: str) -> Html:
     """A sentence, or several."""
-    return Html(f"<p>{in_html(text)}</p>")
+    return Html(f"<p>{html_text(text)}</p>")
 
 
 def banner(verdict: Verdict, conclusion: str) -> Html:
     """The verdict on a result, and its conclusion."""
-    words = f"<strong>{in_html(verdict)}</strong><span>{in_html(conclusion)}</span>"
+    words = f"<strong>{html_text(verdict)}</strong><span>{html_text(conclusion)}</span>"
     return Html(f'<p class="banner {verdict.replace(" ", "-")}">{words}</p>')
 
 
 def code(text: str) -> Html:
     """A command to type, or a long text to look something up in."""
-    return Html(f"<pre><code>{in_html(text, keep=chr(10))}</code></pre>")
+    return Html(f"<pre><code>{html_text(text, keep=chr(10))}</code></pre>")
 
 
 def key_figures(figures: Sequence[tuple[str, ...]]) -> Html:
     """A list of numbers that a reader should take away, each with what it is, and perhaps what it rests on."""
     entries = (
-        f"<li><strong>{in_html(value)}</strong><span>{in_html(label)}</span>"
-        f"{''.join(f'<small>{in_html(text)}</small>' for text in note if text)}</li>"
+        f"<li><strong>{html_text(value)}</strong><span>{html_text(label)}</span>"
+        f"{''.join(f'<small>{html_text(text)}</small>' for text in note if text)}</li>"
         for value, label, *note in figures
     )
     return Html(f'<ul class="figures">{"".join(entries)}</ul>')
@@ -131,8 +131,8 @@ def reasons_of(reasons: Sequence[Reason]) -> Html:
     entries: list[str] = []
     for reason in reasons:
         mark, meaning = _MARKS[reason.severity]
-        more = f"<details><summary>details</summary>{in_html(reason.details)}</details>" if reason.details else ""
-        words = f"<div>{in_html(reason.sentence)}{more}</div>"
+        more = f"<details><summary>details</summary>{html_text(reason.details)}</details>" if reason.details else ""
+        words = f"<div>{html_text(reason.sentence)}{more}</div>"
         entries.append(f'<li class="{reason.severity}"><b title="{meaning}">{mark}</b>{words}</li>')
     return Html(f'<ul class="reasons">{"".join(entries)}</ul>')
 
@@ -141,13 +141,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = 
     """A table of texts; columns of numbers stand on the right. Without headings, the first column names the rows."""
     numeric = [all(map(_NUMBER.fullmatch, cells)) for cells in zip(*rows, strict=True)]
     kinds = [' class="number"' if are_numbers else "" for are_numbers in numeric]
-    heads = "".join(f"<th{kind}>{in_html(name)}</th>" for kind, name in zip(kinds, columns, strict=False))
+    heads = "".join(f"<th{kind}>{html_text(name)}</th>" for kind, name in zip(kinds, columns, strict=False))
     body = "".join(
-        f"<tr>{''.join(f'<td{kind}>{in_html(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
+        f"<tr>{''.join(f'<td{kind}>{html_text(cell)}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>"
         for row in rows
     )
     head = f"<thead><tr>{heads}</tr></thead>" if heads else ""
-    about = f"<caption>{in_html(caption)}</caption>" if caption else ""
+    about = f"<caption>{html_text(caption)}</caption>" if caption else ""
     return Html(f'<div class="scroll" tabindex="0"><table>{about}{head}<tbody>{body}</tbody></table></div>')
 
 
@@ -155,7 +155,7 @@ def fold(
     title: str, blocks: Sequence[Html], *, is_open: bool = False, paper: Literal["no", "line", "open"] = "no"
 ) -> Html:
     """Blocks behind a line that unfolds them; `paper` says whether they are printed, folded to the title or not."""
-    summary, opened = f"<summary>{in_html(title)}</summary>", " open" if is_open else ""
+    summary, opened = f"<summary>{html_text(title)}</summary>", " open" if is_open else ""
     return Html(f'<details class="paper-{paper}"{opened}>{summary}\n{chr(10).join(blocks)}</details>')
 
 
@@ -166,8 +166,8 @@ def orders(names: tuple[str, str], before: Sequence[str], after: Sequence[str]) 
     for place, name in enumerate(after):
         moved = was[name] - place if name in was else None
         sign = "new" if moved is None else f"{'↑' if moved > 0 else '↓'}{abs(moved)}"
-        entries.append(f"<li>{in_html(name)} {'' if moved == 0 else f'<i>{sign}</i>'}</li>")
-    shown_now = "".join(f"<li>{in_html(name)}</li>" for name in before)
-    now, new = map(in_html, names)
+        entries.append(f"<li>{html_text(name)} {'' if moved == 0 else f'<i>{sign}</i>'}</li>")
+    shown_now = "".join(f"<li>{html_text(name)}</li>" for name in before)
+    now, new = map(html_text, names)
     lists = f"<div>{now}<ol>{shown_now}</ol></div><div>{new}<ol>{''.join(entries)}</ol></div>"
     return Html(f'<div class="orders">{lists}</div>')

@@ -21,10 +21,10 @@ from posbias.core.errors import (
     LogFormatError,
     MissingExtraError,
     UsageError,
-    escaped,
-    masked,
+    escape_unseen,
+    mask_secrets,
     plural,
-    shown,
+    printable,
 )
 from posbias.core.evaluation.break_even import POWERS
 from posbias.core.fit.plot_data import (
@@ -108,7 +108,7 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
             content = charts.picture(figure_named(results, chart), title_about(results), form)
     write_file(target, content, "report", places, force=force)
     about = ": it opens in any browser, offline" if form == "html" else ""
-    return f"{shown(str(target))}, {len(content) / 1e3:,.0f} kB{about}"
+    return f"{printable(str(target))}, {len(content) / 1e3:,.0f} kB{about}"
 
 
 # --- results as they are read: the manifest as types, and tables, each checked before it is believed ---
@@ -274,7 +274,7 @@ def open_reported(places: Sequence[Location]) -> Generator[list[ReportedResult]]
                 curves = plotted_curves(fit.table, fit.plan.context, fit.plan.cell, where=where)
             values = _values_of_rankings(folder / _METRICS) if _METRICS in stored.files else ()
             text = json_text(stored.content)
-            results.append(ReportedResult(masked(escaped(name)), described, text, fit, values, curves))
+            results.append(ReportedResult(mask_secrets(escape_unseen(name)), described, text, fit, values, curves))
         yield results
 
 
@@ -388,7 +388,7 @@ def title_about(results: Sequence[ReportedResult]) -> str:
     joint = " against " if result.described.command == "compare" else " and "
     name = joint.join(stems) if len(stems) <= 2 else f"{stems[0]} and {len(stems) - 1:,} more"  # noqa: PLR2004
     days = _days(result)
-    return ", ".join(filter(None, [escaped(name) or result.name, days]))
+    return ", ".join(filter(None, [escape_unseen(name) or result.name, days]))
 
 
 def _days(result: ReportedResult) -> str:
@@ -401,7 +401,7 @@ def _days(result: ReportedResult) -> str:
     try:
         first, last = date.fromisoformat(known[0]), date.fromisoformat(known[-1])
     except ValueError:
-        return escaped(known[0] if known[0] == known[-1] else f"{known[0]} to {known[-1]}")
+        return escape_unseen(known[0] if known[0] == known[-1] else f"{known[0]} to {known[-1]}")
     end = f"{last.day} {last:%B %Y}"
     if first == last:
         return end
@@ -469,7 +469,7 @@ def _details(result: ReportedResult, *, numbers_are_open: bool) -> list[Html]:
             facts["errors allow for"] = f"what a {estimate.errors_by} shares ({estimate.clusters:,})"
     counts = described.totals or described.statistics
     facts |= {name: f"{counts[name]:,.0f}" for name in ("impressions", "clicks", "queries", "pairs") if name in counts}
-    at_a_glance = page.table((), [(name, escaped(str(fact))) for name, fact in facts.items()])
+    at_a_glance = page.table((), [(name, escape_unseen(str(fact))) for name, fact in facts.items()])
     folds.append(page.fold("How it was made", [at_a_glance, *map(page.paragraph, described.facts)]))
     text, manifest = result.manifest, list[Html]()
     if len(text) > _LONGEST_MANIFEST:
@@ -539,7 +539,7 @@ def _of_fit(result: ReportedResult) -> _Highlights | None:
     if fit is None or curves is None:
         return None
     cell = named_cell(curves)
-    contexts, across = escaped(curves.by), escaped(curves.across)
+    contexts, across = escape_unseen(curves.by), escape_unseen(curves.across)
     reference = None if cell is None else f"{across} {cell['reference']}"
     if reference and fit.plan.cell:
         parts = [reference, f"{contexts} {curves.contexts[0]}"]

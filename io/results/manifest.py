@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from posbias.core.errors import LogFormatError, OutputError, PosbiasError, escaped_json, masked_values
+from posbias.core.errors import LogFormatError, OutputError, PosbiasError, escape_unseen_in_json, mask_secrets_in_values
 from posbias.io.places.locations import (
     FileState,
     Location,
@@ -101,7 +101,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     files.pop(FILE_NAME, None)
     manifest = {
-        **{name: value if name in _READ_BACK else masked_values(value) for name, value in plain.items()},
+        **{name: value if name in _READ_BACK else mask_secrets_in_values(value) for name, value in plain.items()},
         "files": {name: path.stat().st_size for name, path in files.items()},
         "digests": {name: digest_of(path) for name, path in files.items() if _DIGESTED.fullmatch(name)},
         "versions": versions(),
@@ -135,7 +135,7 @@ def digest_of(path: Path) -> str:
 
 def json_text(content: object) -> str:
     """JSON to read, as in the file of a manifest: letters as they are, and unseen characters as escapes."""
-    return escaped_json(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+    return escape_unseen_in_json(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def open_manifest(folder: Path) -> Manifest | None:

@@ -31,7 +31,7 @@ from typing import Literal, TypeAlias
 import msgspec
 import polars as pl
 
-from posbias.core.arrays.threads import at_once
+from posbias.core.arrays.threads import thread_map
 from posbias.core.errors import ObjectStoreError, OutputError, OutputExistsError, UsageError
 from posbias.io.places.locations import Location, ObjectUrl, checksum, is_same, open_plain, state_of
 from posbias.io.places.object_stores import delete, list_objects, read_object, upload
@@ -256,7 +256,7 @@ def atomic_directory(
             yield work
             written = [Path(folder) / name for folder, _, names in os.walk(work) for name in [*names, "."]]
             own = [path for path in written if path.is_dir() or path.stat().st_nlink == 1]  # others were synced before
-            for _ in at_once(_sync, own, _SYNCED_AT_ONCE):
+            for _ in thread_map(_sync, own, _SYNCED_AT_ONCE):
                 pass
         except OSError as error:
             why = NO_SPACE if is_disk_full(work, error) else error.strerror or error

@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from posbias.core.errors import escaped
+from posbias.core.errors import escape_unseen
 
 commit_lock = threading.Lock()
 """Held while a result moves into place; who ends the process on a signal takes it first."""
@@ -39,7 +39,7 @@ def uploading(target: str) -> Generator[None]:
 
 def unfinished_upload() -> str | None:
     """Where this process has begun an upload and not ended it, as it can be printed."""
-    return escaped(_uploads[0]) if _uploads else None
+    return escape_unseen(_uploads[0]) if _uploads else None
 
 
 _AT_FDCWD = -100

@@ -10,7 +10,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from posbias.core.errors import UsageError, escaped_json
+from posbias.core.errors import UsageError, escape_unseen_in_json
 from posbias.core.serving.formats import EngineModel
 from posbias.io.training.laid_out import Feature
 
@@ -89,7 +89,7 @@ def write_export(
         path = folder / Template(file).substitute(name=name)
         path.parent.mkdir(exist_ok=True)
         path.write_text(content, encoding="utf-8")
-    mapping = escaped_json(json.dumps(described, ensure_ascii=False, indent=1))
+    mapping = escape_unseen_in_json(json.dumps(described, ensure_ascii=False, indent=1))
     (folder / "features.json").write_text(mapping + "\n", encoding="utf-8")
     notes = Template(entries["notes"].strip("\n")).substitute(words)
     readme = Template(_tables()["common"]["README.md"].lstrip("\n")).substitute(words, notes=notes)

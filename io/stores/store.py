@@ -26,7 +26,7 @@ from msgspec import structs
 
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.errors import LogFormatError, StatisticsError
-from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, coarsened, coarsest
+from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, coarsen_periods, coarsest
 from posbias.io.engines.engine import Item, Output, Parts
 from posbias.io.log.clicks import Rows
 from posbias.io.log.sources import named_paths, of_file
@@ -107,7 +107,7 @@ class Statistics:
             frames = [frame.filter(pl.col(PERIOD).cast(pl.Date).is_in(days)) for frame in frames]
         if plan.period is None or plan.period == self.metadata.plan.period:
             return frames
-        return [coarsened(frame, plan.period) for frame in frames]
+        return [coarsen_periods(frame, plan.period) for frame in frames]
 
     def check_unchanged(self) -> None:
         """Find out whether it is still what was opened.

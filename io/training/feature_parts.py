@@ -336,7 +336,7 @@ def _open(
     else:
         roles, where = read.log.roles, str(read.log.sources[0].path)
         untyped = untyped_columns(read.log.origins, request.columns)
-        if request.columns and layout.shows_impressions:
+        if request.columns and layout.rows_are_impressions:
             in_rows, own = feature_columns([part.rows.scan() for part in parts], request.columns, untyped, where)
             for part in parts:
                 check_finite(part.rows.scan().select(QUERY, DOC, *own), request.columns, PAIR, where)
@@ -401,7 +401,7 @@ def _with_features_only(item: tuple[int, LaidOut], layout: Layout, folder: Path 
     rows = part.rows.scan().with_row_index(_ROW)
     for table in part.tables:
         rows = rows_with_features(rows, table)
-    kept = layout.still_of_use(rows.collect(engine="streaming"))
+    kept = layout.drop_useless_groups(rows.collect(engine="streaming"))
     kept = kept.with_columns(pl.col(GROUP).rle_id().cast(pl.Int64))
     preferences = None if part.preferences is None else part.preferences.load()
     if preferences is not None:  # those among the rows that are left, by their new numbers

@@ -230,7 +230,7 @@ class TableFormat(TrainingFormat):
             if not training_set.features:
                 return
             rows = table_part(folder, "documents", part, self.name)
-        chunks = (chunk.drop(training_set.layout.left_out) for chunk in part.rows)
+        chunks = (chunk.drop(training_set.layout.columns_without_information) for chunk in part.rows)
         if self.name == "csv":
             booleans = cs.by_name(feature_names(training_set)) & cs.boolean()
             with rows.open("wb") as file:

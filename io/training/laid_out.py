@@ -18,11 +18,11 @@ import polars as pl
 import polars.selectors as cs
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.attractiveness import estimate_prior, posterior_by_position, with_errors_of_theta
+from posbias.core.attractiveness import estimate_prior, posterior_by_position, total_std_dev
 from posbias.core.choices import Grouping
 from posbias.core.counts.counting_plan import StatisticsPlan, add_up_weights, count_cells
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, context_numbers
-from posbias.core.errors import IdentifiabilityError, SchemaError, StatisticsError, escaped_json
+from posbias.core.errors import IdentifiabilityError, SchemaError, StatisticsError, escape_unseen_in_json
 from posbias.core.fit.propensities import (
     EXAMINATION,
     PROPENSITY,
@@ -46,11 +46,11 @@ from posbias.core.training.scales import (
     EXPOSURE,
     ON_PAGE,
     ScalesOfContexts,
+    context_scales,
     counts_of_signatures,
+    judge_scales,
     match_contexts,
     pairs_on_page,
-    scale_of,
-    scales_from,
     unevenness,
 )
 from posbias.core.training.weights import (
@@ -59,7 +59,7 @@ from posbias.core.training.weights import (
     WeightSummary,
     click_weights,
     draw_propensities,
-    in_validation,
+    is_in_validation,
     relative_covariance,
 )
 from posbias.io.counting.count import CountedLog, PairsOfPart
@@ -89,7 +89,7 @@ def as_numbers(rows: pl.DataFrame, features: Sequence[Feature]) -> pl.DataFrame:
 def write_features(features: Sequence[Feature], folder: Path) -> None:
     """Write `features.json`: the features in order, each with its categories, whose places are numbers, or null."""
     described = [{"name": feature.name, "categories": feature.categories} for feature in features]
-    text = escaped_json(json.dumps(described, ensure_ascii=False, indent=1))
+    text = escape_unseen_in_json(json.dumps(described, ensure_ascii=False, indent=1))
     (folder / "features.json").write_text(text + "\n", encoding="utf-8")
 
 
@@ -232,7 +232,7 @@ class RowBuffer:
         """The rows of each split."""
         if not self.validation:
             return {"training": frame}
-        apart = in_validation(frame[QUERY if self.by == "query" else SESSION], self.validation)
+        apart = is_in_validation(frame[QUERY if self.by == "query" else SESSION], self.validation)
         return {"training": frame.filter(~apart), "validation": frame.filter(apart)}
 
 
@@ -417,7 +417,7 @@ def posterior_attractiveness(statistics: SufficientStatistics, theta: ThetaEstim
     if theta.covariance is None:
         return Posterior(examination, gamma, None)
     covariance = covariance_of(statistics.cells, theta.covariance)
-    return Posterior(examination, gamma, with_errors_of_theta(table, examination, covariance, gamma, std_dev))
+    return Posterior(examination, gamma, total_std_dev(table, examination, covariance, gamma, std_dev))
 
 
 def by_signature(
@@ -507,12 +507,12 @@ def scales_of_contexts(
         return list(engine.each(items, partial(_judged, work=work, judge=judge)))
 
     matched = np.sum(of_parts(partial(match_contexts, largest=largest, n_contexts=number)), axis=0)
-    scale = scale_of(matched, largest)
+    scale = context_scales(matched, largest)
     unknown, seen = np.isnan(scale), impressions * np.nan_to_num(theta)
     of_theta = np.sqrt(np.bincount(context, (seen * error) ** 2)) / np.maximum(np.bincount(context, seen), 1e-9)
     both = np.where(unknown, 1.0, scale), np.where(unknown, 0.5, 1.0)
     known, apart = (of_parts(partial(unevenness, scale=of)) if (of != 1).any() else [] for of in both)
-    return scales_from(scale, matched, np.hypot(of_theta, of_theta[largest]), known, apart)
+    return judge_scales(scale, matched, np.hypot(of_theta, of_theta[largest]), known, apart)
 
 
 def _pairs_in_contexts(item: tuple[PairsOfPart, Floats], numbers: pl.DataFrame) -> pl.DataFrame:

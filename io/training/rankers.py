@@ -26,7 +26,7 @@ from polars.exceptions import PolarsError
 from posbias.core.arrays.count_table import CountTable, Floats, Hashes, Integers, concatenate, starts
 from posbias.core.arrays.threads import n_threads
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized, number_rows
+from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized, dense_row_ranks
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.core.fit.propensities import PROPENSITY
 from posbias.core.learners.boosting import ModelText, Rows, RowsBy, runs, some_rows
@@ -35,7 +35,7 @@ from posbias.core.learners.models import FactorModel, Forest, NetworkModel
 from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, DOC, PAIR, QUERY, SESSION, WEIGHT
 from posbias.core.training.layout import GROUP, get_layout
-from posbias.core.training.weights import hashes, in_validation
+from posbias.core.training.weights import is_in_validation, split_hashes
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.log.scan import check_headers, reading, resolve_quotes, scan_sources
@@ -386,7 +386,7 @@ def prepare(
     queries = [part.select(QUERY).collect().to_series() for part in pairs]
     held_out = np.zeros(sum(map(len, queries)), np.bool_)
     if validation and queries:  # by a hash of the query, as in training files
-        held_out = np.concatenate([in_validation(query, validation).to_numpy() for query in queries])
+        held_out = np.concatenate([is_in_validation(query, validation).to_numpy() for query in queries])
     if held_out.all():
         raise SchemaError(
             "no query is left to learn from. Set less apart with --validation."
@@ -414,7 +414,7 @@ def prepare(
         item=item,
         randomized=_randomized(statistics, scans).take(order) if learner.needs_randomized else None,
         knowledge=None if knowledge is None else knowledge[order],
-        curve=number_rows(statistics.cells.select(counted.plan.cell)) if counted.plan.cell else None,
+        curve=dense_row_ranks(statistics.cells.select(counted.plan.cell)) if counted.plan.cell else None,
     )
     return Documents(data, scans, order, columns, featured.report, featured.reasons)
 
@@ -462,7 +462,7 @@ def _queries(parts: Sequence[pl.LazyFrame]) -> tuple[Integers, Integers]:
         rows = part.select(QUERY, pl.col(GROUP).rle_id().cast(pl.Int64)).collect()
         number = rows[GROUP].to_numpy()
         distinct = rows[QUERY].gather(np.flatnonzero(np.diff(number, prepend=-1)))
-        of_query.append(np.array(hashes(distinct), np.int64)[number])
+        of_query.append(np.array(split_hashes(distinct), np.int64)[number])
         numbers.append(number + before)
         before += len(distinct)
     order = np.argsort(np.concatenate(of_query), kind="stable")
@@ -473,7 +473,7 @@ def _queries(parts: Sequence[pl.LazyFrame]) -> tuple[Integers, Integers]:
 def _randomized(statistics: SufficientStatistics, documents: Sequence[pl.LazyFrame]) -> CountTable:
     """The counts of the rows that were placed at random, by document; those without any have no entries."""
     work = partial(count_randomized, plan=statistics.plan, cells=statistics.cells)
-    parts = list(statistics.over_rows(work))
+    parts = list(statistics.map_parts(work))
     numbered = pl.concat(documents).with_row_index(_DOCUMENT)
     placed = pl.concat(pairs for pairs, _ in parts).lazy()
     number = placed.join(numbered, on=PAIR, how="left", maintain_order="left").select(_DOCUMENT).collect()

@@ -71,7 +71,7 @@ class LightGBMFormat(TextFormat):
             if largest is not None and sizes[largest] > _MOST_ROWS_OF_A_GROUP:
                 query = chunk["query"][int(sizes.head(largest).sum())]
                 advice = "Write --layout pointwise, which has no groups, or --format catboost."
-                if layout.shows_impressions:
+                if layout.rows_are_impressions:
                     advice = "Rank each page on its own (--layout-options group=session), or write --format catboost."
                 raise SchemaError(
                     f"query {query!r} has a group of {sizes[largest]:,} rows, and LightGBM ranks at most "

@@ -136,5 +136,5 @@ def test_the_mode_on_the_logit_scale_is_the_fixed_point_of_em_with_theta_held(pr
         per_entry, examined = table.spread(gamma), theta[table.cell]
         attracted = table.clicks + skips * per_entry * (1 - examined) / (1 - examined * per_entry)
         gamma = (prior.pseudo_clicks + table.sum_by_unit(attracted)) / total
-    found = attractiveness.modes_of(table, theta, prior.pseudo_clicks, prior.pseudo_skips)
+    found = attractiveness.posterior_modes(table, theta, prior.pseudo_clicks, prior.pseudo_skips)
     np.testing.assert_allclose(found, gamma, rtol=1e-6)

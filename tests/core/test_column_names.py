@@ -3,7 +3,7 @@
 import pytest
 
 from posbias.core.errors import RoleError
-from posbias.core.roles import guesses, plain, resolve_roles, says_offset, says_page, says_rank, words
+from posbias.core.roles import guesses, is_offset_name, is_page_name, is_rank_name, plain_name, resolve_roles, words_in
 from posbias.core.schema import ALIASES, KEY_ROLES, Roles
 
 ALL = ("query", "doc", "position", "click")
@@ -19,11 +19,11 @@ def found(columns: list[str], *required: str) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", ["session_id", "SESSION-ID", "sessionId", "SessionID"])
 def test_names_that_people_write_differently_are_the_same(name: str) -> None:
-    assert plain(name) == "sessionid"
+    assert plain_name(name) == "sessionid"
 
 
 def test_names_fall_into_words() -> None:
-    assert words("hits.product_SKUName") == ["hits", "product", "sku", "name"]
+    assert words_in("hits.product_SKUName") == ["hits", "product", "sku", "name"]
 
 
 @pytest.mark.parametrize("role", KEY_ROLES)
@@ -152,9 +152,9 @@ def test_one_column_is_guessed_for_one_role() -> None:
 def test_numbers_of_pages_and_offsets_are_told_by_whole_names(
     names: tuple[str, ...], *, is_page: bool, is_offset: bool
 ) -> None:
-    assert [(says_page(name), says_offset(name)) for name in names] == [(is_page, is_offset)] * len(names)
+    assert [(is_page_name(name), is_offset_name(name)) for name in names] == [(is_page, is_offset)] * len(names)
 
 
 def test_a_name_with_a_word_for_a_place_says_where_something_stands() -> None:
-    assert all(map(says_rank, ("clicked.rank", "clickedIndex", "click_position", "pos")))
-    assert not any(map(says_rank, ("clicked", "clicks", "indexed", "ranking_clicks")))
+    assert all(map(is_rank_name, ("clicked.rank", "clickedIndex", "click_position", "pos")))
+    assert not any(map(is_rank_name, ("clicked", "clicks", "indexed", "ranking_clicks")))

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 import scipy
 
-from posbias.core.exploration import LEVEL, documents_to_show, upper_bounds
+from posbias.core.exploration import LEVEL, most_promising_documents, upper_bounds
 
 
 def test_a_bound_is_the_quantile_of_the_posterior() -> None:
@@ -32,7 +32,7 @@ def test_documents_are_shown_whose_bound_reaches_above_the_last_of_the_best() ->
             *(("b", "only", 0.1, 0.001), ("b", "other", 0.05, 0.001)),
         ]
     )
-    worth = documents_to_show(table, (), 2)
+    worth = most_promising_documents(table, (), 2)
     assert worth["query"].to_list() == ["a"] * 4 + ["b"] * 2
     assert worth["doc"].to_list() == ["unknown", "good", "nearly", "second", "only", "other"]
     assert worth["rank"].to_list() == [1, 2, 3, 4, 1, 2]
@@ -46,12 +46,12 @@ def test_documents_are_shown_whose_bound_reaches_above_the_last_of_the_best() ->
 
 def test_of_a_query_with_few_documents_all_are_shown() -> None:
     table = pairs([("a", "one", 0.5, 0.001), ("a", "two", 0.01, 0.001)])
-    assert documents_to_show(table, (), 5)["doc"].to_list() == ["one", "two"]
+    assert most_promising_documents(table, (), 5)["doc"].to_list() == ["one", "two"]
 
 
 def test_each_of_the_best_is_shown_also_where_means_are_equal() -> None:
     table = pairs([("a", name, 0.5, 0.0) for name in "vwxyz"])
-    assert documents_to_show(table, (), 3).height == 3
+    assert most_promising_documents(table, (), 3).height == 3
 
 
 def test_each_context_has_best_documents_of_its_own_whatever_the_order_of_the_rows() -> None:
@@ -59,7 +59,7 @@ def test_each_context_has_best_documents_of_its_own_whatever_the_order_of_the_ro
     both = pl.concat([one.with_columns(device=pl.lit(device)) for device in (1, 0)])
     other = pl.when(pl.col("device") == 0).then(0.6 - pl.col("attractiveness")).otherwise("attractiveness")
     table = both.with_columns(attractiveness=other).sort("query", "doc", maintain_order=True)
-    worth = documents_to_show(table, ("device",), 1)
+    worth = most_promising_documents(table, ("device",), 1)
     assert worth.select("query", "device", "doc").rows() == [("a", 0, "y"), ("a", 1, "x"), ("b", 0, "y"), ("b", 1, "x")]
 
 
@@ -67,7 +67,7 @@ def test_alpha_says_how_many_deviations_above_the_mean_a_document_counts_as() ->
     """0 is greedy, and the more it is, the sooner what is little known is shown."""
     table = pairs([("a", "good", 0.6, 0.01), ("a", "second", 0.4, 0.05), ("a", "unknown", 0.3, 0.2)])
     for alpha, order in ((0.0, ["good"]), (1.0, ["good", "unknown", "second"]), (2.0, ["unknown", "good", "second"])):
-        worth = documents_to_show(table, (), 1, alpha)
+        worth = most_promising_documents(table, (), 1, alpha)
         expected = table.select(pl.min_horizontal(pl.col("attractiveness") + alpha * pl.col("std_dev"), 1.0))
         known = dict(zip(table["doc"], expected.to_series(), strict=True))
         assert worth["ucb"].to_list() == pytest.approx([known[doc] for doc in worth["doc"]])

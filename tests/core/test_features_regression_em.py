@@ -54,7 +54,7 @@ def test_an_iteration_draws_labels_fits_trees_to_them_and_updates_theta(monkeypa
         labels.append(label)
         return given
 
-    monkeypatch.setattr(module, "regressed", regress)
+    monkeypatch.setattr(module, "regress_labels", regress)
     rows = learning_rows([0, 0, 1, 1], [1, 0, 1, 0], [1, 1, 1, 1])
     features = BinnedRows(None, TreeOptions(), 4)  # which `regress` does not look at
     one, two = (regression_em(features, rows, 3, number, lambda _: None) for number in (1, 2))
@@ -73,6 +73,6 @@ def test_trees_are_fitted_anew_to_the_labels() -> None:
     features = draws.normal(size=(5_000, 1))
     label = (draws.random(5_000) < np.where(features[:, 0] > 0, 0.8, 0.1)).astype(float)
     rows = learning_rows([0] * 5_000, label.tolist(), [1.0] * 5_000)
-    found = module.regressed(bin_rows(features, ["a"], [], TreeOptions(leaf_rows=100)), rows, label)
+    found = module.regress_labels(bin_rows(features, ["a"], [], TreeOptions(leaf_rows=100)), rows, label)
     assert found[features[:, 0] > 0].mean() == pytest.approx(0.8, abs=0.03)
     assert found[features[:, 0] < 0].mean() == pytest.approx(0.1, abs=0.03)

@@ -55,7 +55,7 @@ class SquaredClickRate(ClickRateEstimator):
 
 import polars as pl
 
-from posbias.core.training.layout import GROUP, LayoutOfCounts, positive_and_shown, sums_by_document
+from posbias.core.training.layout import GROUP, LayoutOfCounts, positive_and_shown, add_up_signatures
 
 
 class RatioLayout(LayoutOfCounts):
@@ -68,7 +68,7 @@ class RatioLayout(LayoutOfCounts):
 
 
 def ratio_rows(pairs, by_signature):
-    documents, sums = sums_by_document(pairs, by_signature)
+    documents, sums = add_up_signatures(pairs, by_signature)
     return documents.with_columns(label=pl.Series(sums[:, 0] / sums[:, 1]), weight=pl.Series(sums[:, 1]))
 ''',
     "io/training/json_lines.py": '''
@@ -84,7 +84,7 @@ class JsonLinesFormat(TrainingFormat):
     def write(self, training_set, part, folder):
         with (folder / f"part-{part.number:05d}.jsonl").open("wb") as file:
             for chunk in part.rows:
-                chunk.drop(training_set.layout.left_out).write_ndjson(file)
+                chunk.drop(training_set.layout.columns_without_information).write_ndjson(file)
 
     def finish(self, training_set, folder):
         (folder / "load.py").write_text("print()", encoding="utf-8")

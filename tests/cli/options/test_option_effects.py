@@ -25,7 +25,7 @@ from posbias.cli.options.groups import (
     LearningOptions,
     TrainingOptions,
 )
-from posbias.core.choices import METHODS_OF_ROWS, settings_in
+from posbias.core.choices import METHODS_OF_ROWS, settings_of
 from posbias.core.choices import LearningOptions as LearnerOptions
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.layout import layout_names
@@ -286,7 +286,7 @@ def options_of(command: str) -> dict[str, TyperOption]:
         name: option
         for option in COMMANDS[command].params
         if isinstance(option, TyperOption) and option.name not in TYPED_ONLY
-        for name in (settings_in(SETTINGS[option.name]) if option.name in SETTINGS else [str(option.name)])
+        for name in (settings_of(SETTINGS[option.name]) if option.name in SETTINGS else [str(option.name)])
     }
 
 

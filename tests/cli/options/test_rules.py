@@ -16,7 +16,7 @@ from posbias.cli.options import groups
 from posbias.cli.options.groups import SETTINGS
 from posbias.cli.options.option import COMPLETERS, READERS, declaration, declared
 from posbias.cli.options.rules import CHOICES, PLUGINS, REASONS
-from posbias.core.choices import settings_in
+from posbias.core.choices import settings_of
 from posbias.core.estimators import methods_that_take
 from posbias.core.learners.learning import learners_that_take
 from posbias.core.training.layout import layouts_that_take
@@ -86,7 +86,7 @@ def test_every_option_and_choice_in_a_rule_resolves() -> None:
     for command, option, rule in TABLES:
         assert set(rule) <= KEYS_OF_RULES
         assert set(rule.get("commands", "").split()) <= set(COMMANDS)
-        assert "setting" not in rule or rule["setting"] in settings_in(SETTINGS[option])
+        assert "setting" not in rule or rule["setting"] in settings_of(SETTINGS[option])
         conditions |= {(command, rule[key]) for key in ("when", "requires", "excludes") if key in rule}
         assert {*re.findall(r"\{(\w+)\}", rule.get("reason", ""))} <= {
             rule.get(key, "").partition("=")[0] for key in ("requires", "excludes")
@@ -107,7 +107,7 @@ def test_what_only_some_plugins_take_has_the_rule_that_says_so() -> None:
     takers = {"method": methods_that_take, "layout": layouts_that_take, "format": formats_that_take}
     for command, option in ENTRIES:
         ruled = {rule.get("taken_by") for rule in rules_of(command, option) if isinstance(rule, dict)}
-        for name in settings_in(SETTINGS[option]) if option in SETTINGS else [option]:
+        for name in settings_of(SETTINGS[option]) if option in SETTINGS else [option]:
             for kind, take in (takers | {"learner": learners_that_take}).items():
                 assert not take(name) or kind not in PARAMETERS[command] or kind in ruled, (command, name)
 

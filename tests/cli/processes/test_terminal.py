@@ -20,7 +20,7 @@ from workshop import RunPosbias
 from posbias.cli import interrupts, main, messages
 from posbias.cli.report import printing
 from posbias.cli.report.result import show_progress, show_stored
-from posbias.core.errors import EngineError, UsageError, escaped, escaped_json, shown_lines
+from posbias.core.errors import EngineError, UsageError, escape_unseen, escape_unseen_in_json, printable_lines
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.jobs import fit
 from posbias.io.results import renames
@@ -268,7 +268,7 @@ def test_warnings_of_libraries_are_escaped(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_a_signal_leaves_unfinished_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renames, "_uploads", [f"s3://bucket/{NAME}"])
 
-    assert renames.unfinished_upload() == f"s3://bucket/{escaped(NAME)}"
+    assert renames.unfinished_upload() == f"s3://bucket/{escape_unseen(NAME)}"
 
 
 def test_bars_show_notes_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +281,7 @@ def test_bars_show_notes_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     with show_progress(bars, quiet=False) as progress, progress.stage(f"[bold]{NAME}") as stage:
         stage.say(VALUE)
 
-    assert escaped(VALUE) in stream.getvalue()
+    assert escape_unseen(VALUE) in stream.getvalue()
     assert ESCAPES[0] in stream.getvalue()
     assert not any(raw in stream.getvalue() for raw in ("\x1b[31m", "\x1b]0;", "\x9b", "\u202e", "\x08"))
 
@@ -328,7 +328,7 @@ def test_a_table_that_a_terminal_gets_does_not_act_on_it_and_one_that_a_file_get
     terminal.flush()
 
     assert VALUE in in_a_file.stdout
-    assert escaped(VALUE) in buffer.getvalue().decode()
+    assert escape_unseen(VALUE) in buffer.getvalue().decode()
     assert _acts_on_a_terminal(buffer.getvalue().decode()) == []
 
 
@@ -357,24 +357,24 @@ def test_every_control_format_and_separating_character_is_escaped() -> None:
     }
     invisible = {*map(chr, range(0x200B, 0x2010)), "\u2060", "\ufeff", "\xad", "\u3164", "\U000e0041"}
 
-    assert [c for c in acting | invisible if escaped(c) == c] == []
-    assert all(escaped(c) == repr(c)[1:-1] for c in acting)
-    assert escaped(letters := "Schuhe größer 42 €, ботинки, 鞋, ❤️, 'a' \\ \"b\"") == letters
+    assert [c for c in acting | invisible if escape_unseen(c) == c] == []
+    assert all(escape_unseen(c) == repr(c)[1:-1] for c in acting)
+    assert escape_unseen(letters := "Schuhe größer 42 €, ботинки, 鞋, ❤️, 'a' \\ \"b\"") == letters
 
 
 def test_json_with_escapes_says_the_same() -> None:
     every = "".join(map(chr, range(0xD800))) + "\ud800\ufeff\U000e0001ё❤️"
-    text = escaped_json(json.dumps({every: [every]}, ensure_ascii=False, indent=2))
+    text = escape_unseen_in_json(json.dumps({every: [every]}, ensure_ascii=False, indent=2))
 
     assert json.loads(text) == {every: [every]}
-    assert escaped(text, keep="\n") == text
+    assert escape_unseen(text, keep="\n") == text
     assert "ё❤️" in text
 
 
 def test_a_line_break_in_data_does_not_begin_a_message() -> None:
     lines = ("no such file: a\nwritten: b", "an own line", "  another\none")
 
-    assert shown_lines(lines) == "no such file: a\\nwritten: b\n  an own line\n  another\\none"
+    assert printable_lines(lines) == "no such file: a\\nwritten: b\n  an own line\n  another\\none"
     assert UsageError(*lines).lines == lines
 
 

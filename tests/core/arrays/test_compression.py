@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 from small_logs import dense_table
 
 from posbias.core.arrays import count_table
-from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, compress, first_with_same
+from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, compress, first_equal_index
 
 SETTINGS = settings(deadline=None, derandomize=True)
 COUNTS = st.sampled_from([0.0, 1.0, 2.0, 0.1, 0.1 + 0.2, 0.3, 1e12])
@@ -124,11 +124,11 @@ HASHES = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 2**63, 2**6
 @SETTINGS
 @given(st.lists(HASHES))
 def test_the_first_with_the_same_hash_is_found(hashes: list[int]) -> None:
-    first = first_with_same(np.array(hashes, np.uint64))
+    first = first_equal_index(np.array(hashes, np.uint64))
     assert first.tolist() == [hashes.index(value) for value in hashes]
 
 
 def test_the_first_with_the_same_hash_is_found_among_many() -> None:
     hashes = np.random.default_rng(3).integers(0, 30_000, 50_000).astype(np.uint64) << np.uint64(40)
     _, wanted, number = np.unique(hashes, return_index=True, return_inverse=True)
-    np.testing.assert_array_equal(first_with_same(hashes), wanted[number])
+    np.testing.assert_array_equal(first_equal_index(hashes), wanted[number])

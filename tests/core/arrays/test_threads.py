@@ -7,32 +7,32 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays import threads
-from posbias.core.arrays.threads import at_once, meanwhile
+from posbias.core.arrays.threads import meanwhile, thread_map
 
 SOON = 10.0  # seconds, after which a test that waits has failed
 
 
 @pytest.mark.parametrize("most", [None, 1, 2, 7])
 def test_results_come_in_the_order_of_the_items(most: int | None) -> None:
-    assert list(at_once(lambda item: item * item, range(100), most)) == [item * item for item in range(100)]
+    assert list(thread_map(lambda item: item * item, range(100), most)) == [item * item for item in range(100)]
 
 
 def test_nothing_makes_nothing() -> None:
-    assert list(at_once(str, [])) == []
+    assert list(thread_map(str, [])) == []
 
 
 def test_a_single_item_is_worked_on_in_this_thread() -> None:
-    assert list(at_once(lambda _: threading.current_thread(), [0], 4)) == [threading.current_thread()]
+    assert list(thread_map(lambda _: threading.current_thread(), [0], 4)) == [threading.current_thread()]
 
 
 def test_so_many_are_worked_on_at_the_same_time() -> None:
     together = threading.Barrier(3)
-    assert list(at_once(lambda item: (together.wait(SOON), item)[1], range(9), 3)) == list(range(9))
+    assert list(thread_map(lambda item: (together.wait(SOON), item)[1], range(9), 3)) == list(range(9))
 
 
 def test_what_numpy_is_told_to_ignore_is_ignored_in_every_thread() -> None:
     with np.errstate(divide="ignore"):
-        assert list(at_once(lambda item: np.float64(1) / item, [np.float64(0)] * 4, 2)) == [np.inf] * 4
+        assert list(thread_map(lambda item: np.float64(1) / item, [np.float64(0)] * 4, 2)) == [np.inf] * 4
 
 
 def test_items_are_taken_as_they_are_needed() -> None:
@@ -43,7 +43,7 @@ def test_items_are_taken_as_they_are_needed() -> None:
             taken.append(item)
             yield item
 
-    results = at_once(str, items(), 2)
+    results = thread_map(str, items(), 2)
     assert next(results) == "0"
     assert len(taken) <= 4
     results.close()  # type: ignore[attr-defined]
@@ -59,7 +59,7 @@ def test_an_error_is_raised_in_its_turn_and_ends_the_work() -> None:
             raise KeyError(item)
         return item
 
-    results = at_once(work, range(1000), 2)
+    results = thread_map(work, range(1000), 2)
     assert [next(results) for _ in range(5)] == list(range(5))
     with pytest.raises(KeyError):
         next(results)

@@ -85,4 +85,4 @@ def test_statistics_keep_the_order_of_units_where_they_say_so(plan: StatisticsPl
 
     for unit in (plan.pair_columns, plan.stratum_columns(), plan.stratum_columns("day"), ("doc", "query")):
         in_order = days.sort(*unit, "period", maintain_order=True).equals(days)
-        assert plan.keeps_order(unit) == in_order, unit
+        assert plan.is_sorted_by(unit) == in_order, unit

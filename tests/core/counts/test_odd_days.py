@@ -8,12 +8,12 @@ import pytest
 
 from posbias.core.counts.odd_days import (
     FEWEST_CLICKS,
-    DayLook,
-    add_by_day,
+    DayReport,
+    compare_days,
     count_by_day,
     days_lacking_clicks,
-    look_at_days,
-    nearest,
+    merge_day_counts,
+    nearest_days,
 )
 
 RATES = (0.3, 0.15, 0.1, 0.05)
@@ -38,19 +38,19 @@ def day_of(
     return pl.DataFrame(rows, schema=["day", "query", "position", "impressions", "clicks"], orient="row")
 
 
-def looks(days: Sequence[pl.DataFrame], judged: Sequence[str] = (), known: Sequence[str] = ()) -> dict[str, DayLook]:
+def looks(days: Sequence[pl.DataFrame], judged: Sequence[str] = (), known: Sequence[str] = ()) -> dict[str, DayReport]:
     """How days look, by name."""
     statistics = pl.concat(days)
-    counts = add_by_day([count_by_day(statistics.lazy(), pl.col("day")).collect()])
-    return {look.day: look for look in look_at_days(counts, judged or counts["day"].unique().to_list(), known)}
+    counts = merge_day_counts([count_by_day(statistics.lazy(), pl.col("day")).collect()])
+    return {look.day: look for look in compare_days(counts, judged or counts["day"].unique().to_list(), known)}
 
 
-def week(**named: pl.DataFrame) -> dict[str, DayLook]:
+def week(**named: pl.DataFrame) -> dict[str, DayReport]:
     """How a week looks, of which some days are given."""
     return looks([named.get(name, day_of(name)) for name in ("d1", "d2", "d3", "d4", "d5", "d6", "d7")])
 
 
-def odd(found: Mapping[str, DayLook]) -> list[str]:
+def odd(found: Mapping[str, DayReport]) -> list[str]:
     """The days that are odd."""
     return [day for day, look in found.items() if look.is_odd]
 
@@ -59,8 +59,8 @@ def test_counts_by_day_add_up_over_parts_of_whole_queries_as_if_there_were_one()
     statistics = pl.concat([day_of("a"), day_of("a", 0.5), day_of("b")])  # rows of equal keys add up first
     even = pl.col("query") % 2 == 0
     parts = [count_by_day(statistics.filter(of).lazy(), pl.col("day")).collect() for of in (even, ~even)]
-    together = add_by_day(parts)
-    assert together.equals(add_by_day([count_by_day(statistics.lazy(), pl.col("day")).collect()]))
+    together = merge_day_counts(parts)
+    assert together.equals(merge_day_counts([count_by_day(statistics.lazy(), pl.col("day")).collect()]))
     first = together.row(0, named=True)
     assert (first["day"], first["position"]) == ("a", 1)
     shown, clicks = 2 * 1000, 300 + 150
@@ -186,16 +186,16 @@ def test_of_two_days_that_differ_the_later_one_is_judged() -> None:
 
 def test_the_nearest_days_are_those_before_and_after_whatever_their_number() -> None:
     days = [f"{n:03d}" for n in range(100)]
-    assert nearest("100", days) == days[-28:]
-    assert nearest("", days) == days[:28]
-    assert nearest("050", days) == [*days[36:50], *days[51:65]]
-    assert nearest("001", days) == [days[0], *days[2:29]]
-    assert nearest("000", []) == []
+    assert nearest_days("100", days) == days[-28:]
+    assert nearest_days("", days) == days[:28]
+    assert nearest_days("050", days) == [*days[36:50], *days[51:65]]
+    assert nearest_days("001", days) == [days[0], *days[2:29]]
+    assert nearest_days("000", []) == []
 
 
 def counts_of(days: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Their counts by day and position."""
-    return add_by_day([count_by_day(pl.concat(days).lazy(), pl.col("day")).collect()])
+    return merge_day_counts([count_by_day(pl.concat(days).lazy(), pl.col("day")).collect()])
 
 
 @pytest.mark.parametrize("bad", [1, 2, 14, 20])

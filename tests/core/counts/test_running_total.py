@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 import pytest
 
-from posbias.core.counts.counting_plan import running_total
+from posbias.core.counts.counting_plan import merge_pieces
 
 
 @pytest.mark.parametrize("n_keys", [3, 1_000])
@@ -28,7 +28,7 @@ def test_pieces_add_up_to_their_sum_and_no_more_than_the_total_waits(n_keys: int
         waiting = added.height
         return added
 
-    found = running_total(pieces(), add_up)
+    found = merge_pieces(pieces(), add_up)
 
     waiting = 0
     assert found.equals(pl.concat(pieces()).group_by("key").sum().sort("key"))
@@ -37,4 +37,4 @@ def test_pieces_add_up_to_their_sum_and_no_more_than_the_total_waits(n_keys: int
 
 def test_one_piece_is_its_own_sum() -> None:
     piece = pl.DataFrame({"key": [1], "n": [2]})
-    assert running_total([piece], pl.concat) is piece
+    assert merge_pieces([piece], pl.concat) is piece

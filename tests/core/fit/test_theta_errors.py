@@ -8,7 +8,7 @@ import pytest
 from small_logs import PBM, counted, dense_table, statistics_of
 
 from posbias.core.arrays.count_table import Flags, Floats  # noqa: TC001
-from posbias.core.attractiveness import posterior, with_errors_of_theta
+from posbias.core.attractiveness import posterior, total_std_dev
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.sufficient_statistics import SIGNATURE, compress_part, merge_parts
 from posbias.core.estimators.estimate import EstimationOptions
@@ -54,7 +54,7 @@ def test_the_error_of_theta_moves_attractiveness_as_its_derivative_says() -> Non
     )
     covariance = np.diag([0.0, 0.04, 0.09])
     covariance[1, 2] = covariance[2, 1] = 0.03
-    found = with_errors_of_theta(table, THETA, covariance, mean, std_dev) ** 2 - std_dev**2
+    found = total_std_dev(table, THETA, covariance, mean, std_dev) ** 2 - std_dev**2
     expected = np.einsum("je,ef,jf->j", slope, covariance[1:, 1:], slope)
     np.testing.assert_allclose(found, expected, rtol=0.02)
 

@@ -78,7 +78,7 @@ def test_both_kinds_of_rows_rank_better_than_either_alone(seed: int) -> None:
 
 def _of_each_kind(data: LearningData) -> tuple[CountTable, CountTable]:
     assert data.randomized is not None
-    return data.counts.less(data.randomized), data.randomized
+    return data.counts.subtract(data.randomized), data.randomized
 
 
 def test_a_strong_tie_leaves_documents_where_the_many_rows_put_them() -> None:
@@ -86,7 +86,7 @@ def test_a_strong_tie_leaves_documents_where_the_many_rows_put_them() -> None:
     assert data.randomized is not None
     few = learnt("cause", data, tie=0.0, regularization=5.0)
     tied_up = learnt("cause", data, tie=100.0, regularization=5.0)
-    of_control = learnt("factors", replace(data, counts=data.counts.less(data.randomized)), regularization=5.0)
+    of_control = learnt("factors", replace(data, counts=data.counts.subtract(data.randomized)), regularization=5.0)
     correlations = [np.corrcoef(model.item_bias, of_control.item_bias)[0, 1] for model in (few, tied_up)]
     assert correlations[0] < 0.6
     assert correlations[1] > 0.95
@@ -112,7 +112,7 @@ def test_control_vectors_rank_as_the_ranker_of_the_log_favours() -> None:
     data, truth = drawn()
     control, treatment = (learnt("cause", data, vectors=vectors) for vectors in ("control", "treatment"))
     assert data.randomized is not None
-    of_control = learnt("factors", replace(data, counts=data.counts.less(data.randomized)))
+    of_control = learnt("factors", replace(data, counts=data.counts.subtract(data.randomized)))
     np.testing.assert_array_equal(control.query_factors, treatment.query_factors)
     assert control.mean == treatment.mean
     assert np.corrcoef(control.item_bias, of_control.item_bias)[0, 1] > 0.9
@@ -154,6 +154,6 @@ def test_counts_less_a_part_of_them_are_the_other_part() -> None:
     one, other = (rng.poisson(0.7, (20, 4)).astype(float) for _ in range(2))
     clicks = [rng.binomial(shown.astype(int), 0.4).astype(float) for shown in (one, other)]
     whole = dense_table(one + other, clicks[0] + clicks[1])
-    found, wanted = whole.less(dense_table(other, clicks[1])), dense_table(one, clicks[0])
+    found, wanted = whole.subtract(dense_table(other, clicks[1])), dense_table(one, clicks[0])
     for name in ("start", "cell", "impressions", "clicks", "multiplicity"):
         np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))

@@ -57,7 +57,7 @@ def test_gradients_are_those_of_all_losses_and_penalties(
     assert data.item is not None
     assert data.randomized is not None
     query, item = data.query, data.item
-    tables = [data.counts.less(data.randomized), data.randomized][-len(kinds) :]
+    tables = [data.counts.subtract(data.randomized), data.randomized][-len(kinds) :]
     losses = [kind(table, data.theta) for kind, table in zip(kinds, tables, strict=True)]
     options = LearningOptions(factors=3, tie=tie, tie_distance=distance)
     parameters = {

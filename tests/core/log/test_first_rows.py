@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from small_logs import log_by_value
 
-from posbias.core.log.first_rows import deciding, few_values, page_order, rounded_ids
+from posbias.core.log.first_rows import page_level_columns, page_order, relevance_score, rounded_ids
 
 KINDS = {
     "nothing": "the column is drawn at random",
@@ -52,7 +52,7 @@ def by_the_equation(log: pl.DataFrame) -> float:
 
 def test_the_score_is_that_of_the_equation() -> None:
     log = log_by_value("known", 5, n_pages=150, n_values=3)
-    found = deciding(log, "value")
+    found = relevance_score(log, "value")
     assert found is not None
     assert found == pytest.approx(by_the_equation(log), rel=1e-9)
 
@@ -61,7 +61,7 @@ def test_the_order_of_rows_and_the_names_of_values_change_nothing() -> None:
     log = log_by_value("known", 6, n_pages=500)
     renamed = log.sample(fraction=1, shuffle=True, seed=1).with_columns(pl.format("q{}", "query").alias("query"))
     renamed = renamed.with_columns(pl.col("value").replace({"0": "z"}))
-    first, second = deciding(log, "value"), deciding(renamed, "value")
+    first, second = relevance_score(log, "value"), relevance_score(renamed, "value")
     assert first is not None
     assert second is not None
     assert second == pytest.approx(first, rel=1e-9)
@@ -69,7 +69,7 @@ def test_the_order_of_rows_and_the_names_of_values_change_nothing() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "known"])
 def test_columns_that_mislead_nobody_score_like_chance(kind: str) -> None:
-    scores = [found for seed in range(12) if (found := deciding(log_by_value(kind, seed, 1000), "value")) is not None]
+    scores = [z for seed in range(12) if (z := relevance_score(log_by_value(kind, seed, 1000), "value")) is not None]
     assert len(scores) == 12
     assert max(scores) < 3
     assert abs(np.mean(scores)) < 0.9  # 3 standard errors of a mean of 12
@@ -77,13 +77,13 @@ def test_columns_that_mislead_nobody_score_like_chance(kind: str) -> None:
 
 @pytest.mark.parametrize("n_values", [2, 5])
 def test_a_column_that_decides_relevance_is_seen(n_values: int) -> None:
-    scores = [found for seed in range(5) if (found := deciding(log_by_value("known", seed, 4000, n_values), "value"))]
+    scores = [z for seed in range(5) if (z := relevance_score(log_by_value("known", seed, 4000, n_values), "value"))]
     assert min(scores) > 3
 
 
 def test_a_column_of_documents_is_not_compared() -> None:
     log = log_by_value("nothing", 1, 200).with_columns(value=pl.col("doc") % 3)
-    assert deciding(log, "value") is None
+    assert relevance_score(log, "value") is None
 
 
 def test_columns_of_pages_with_few_values_are_looked_at() -> None:
@@ -96,7 +96,7 @@ def test_columns_of_pages_with_few_values_are_looked_at() -> None:
         tier=pl.col("session") % 2 * 1.5,
         any=page_clicked,
     )
-    assert [*few_values(log, ["value", "of_row", "user", "number", "tier", "any"])] == ["value", "tier"]
+    assert [*page_level_columns(log, ["value", "of_row", "user", "number", "tier", "any"])] == ["value", "tier"]
 
 
 def page(session: int, docs: list[str], clicks: list[int]) -> pl.DataFrame:

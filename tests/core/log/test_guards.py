@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import SchemaError
-from posbias.core.log.pages import LogTotals, PageEnds, check_totals, count_page_ends, over_parts, pages, sum_page_ends
+from posbias.core.log.pages import LogTotals, PageEnds, check_totals, count_page_ends, merge_pages, pages, sum_page_ends
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 
@@ -95,7 +95,7 @@ def test_ends_of_pages_are_those_of_their_last_positions_whatever_the_order_and_
     assert ends_of(log) == expected
     parts = [pages(log.filter(pl.col("session") % 2 == part).lazy()) for part in (0, 1)]
     assert sum_page_ends([count_page_ends(part).collect() for part in parts]) == expected
-    assert sum_page_ends([count_page_ends(over_parts(pl.concat(parts))).collect()]) == expected
+    assert sum_page_ends([count_page_ends(merge_pages(pl.concat(parts))).collect()]) == expected
 
 
 def test_a_faulty_page_says_nothing_of_where_pages_end() -> None:

@@ -217,14 +217,14 @@ def test_shares_are_the_same_on_both_ways_to_them(monkeypatch: pytest.MonkeyPatc
     rng = np.random.default_rng(8)
     table = dense_table(rng.integers(1, 9, (30, 4)).astype(float), np.zeros((30, 4)))
     beta = np.array([0.0, -1.0, -20.0, 3.0])
-    fast_way = module.shares_at(table, beta)
+    fast_way = module.click_shares(table, beta)
     monkeypatch.setattr(module, "_UNDERFLOW", np.inf)
-    for fast, slow in zip(fast_way, module.shares_at(table, beta), strict=True):
+    for fast, slow in zip(fast_way, module.click_shares(table, beta), strict=True):
         np.testing.assert_allclose(fast, slow, rtol=1e-13)
 
 
 def test_a_unit_in_cells_of_vanishing_theta_only_still_has_shares() -> None:
     table = dense_table(np.array([[0.0, 2.0, 6.0], [1.0, 1.0, 0.0]]), np.zeros((2, 3)))
-    share, log_sum = module.shares_at(table, np.array([0.0, -900.0, -900.0]))
+    share, log_sum = module.click_shares(table, np.array([0.0, -900.0, -900.0]))
     np.testing.assert_allclose(share[:2], [0.25, 0.75], rtol=1e-12)
     np.testing.assert_allclose(log_sum[0], np.log(8) - 900, rtol=1e-12)

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from posbias.core.arrays.tails import tail_index
-from posbias.core.training.weights import WeightOptions, row_weights, sums_by_position, sums_of_documents, weighed_rows
+from posbias.core.training.weights import WeightOptions, row_weights, sum_by_document, sums_by_position, weigh_rows
 
 LOG = pl.DataFrame(
     {
@@ -52,7 +52,7 @@ def test_pareto_k_is_that_of_single_rows_to_the_size_of_the_classes() -> None:
 def test_clicks_weigh_one_over_examination_and_other_impressions_one() -> None:
     options = WeightOptions(min_propensity=0.25, self_normalize=True)
     factor = row_weights(sums_by_position(LOG, options), options)[0].self_normalization_factor
-    rows = weighed_rows(LOG, options, factor)
+    rows = weigh_rows(LOG, options, factor)
 
     assert factor == pytest.approx(3 / 7)
     assert rows["weight"].to_list() == [pytest.approx(3 / 7), pytest.approx(6 / 7), None, 1.0, pytest.approx(12 / 7)]
@@ -60,7 +60,7 @@ def test_clicks_weigh_one_over_examination_and_other_impressions_one() -> None:
 
 
 def test_documents_add_up_what_lies_beyond_trust_in_the_position() -> None:
-    found = sums_of_documents(LOG, CLIPPED, 1.0)
+    found = sum_by_document(LOG, CLIPPED, 1.0)
     rows = {row["doc"]: row for row in found.iter_rows(named=True)}
 
     assert found["doc"].to_list() == ["a", "b", "c"]
@@ -75,6 +75,6 @@ def test_rows_that_stand_for_several_count_so_often() -> None:
     several = LOG.with_columns(weight=pl.Series([2.0, 1.0, 3.0, 1.0, 2.0]))
     apart = pl.concat([LOG, LOG[[0, 2, 2, 4]]])
 
-    assert sums_of_documents(several, CLIPPED, 1.0).equals(sums_of_documents(apart, CLIPPED, 1.0))
+    assert sum_by_document(several, CLIPPED, 1.0).equals(sum_by_document(apart, CLIPPED, 1.0))
     assert row_weights(sums_by_position(several, CLIPPED), CLIPPED)[0].clicks_weighted == 5
-    assert weighed_rows(several, CLIPPED, 1.0)["weight"].to_list() == [2.0, 2.0, None, 1.0, 8.0]
+    assert weigh_rows(several, CLIPPED, 1.0)["weight"].to_list() == [2.0, 2.0, None, 1.0, 8.0]

@@ -12,11 +12,11 @@ from posbias.core.training.scales import (
     LARGEST_ERROR_OF_LABELS,
     ON_PAGE,
     ScalesOfContexts,
+    context_scales,
     counts_of_signatures,
+    judge_scales,
     match_contexts,
     pairs_on_page,
-    scale_of,
-    scales_from,
     unevenness,
 )
 
@@ -58,10 +58,10 @@ def pages(
 def judged(counts: pl.DataFrame) -> ScalesOfContexts:
     """What counts of two contexts say, of which 0 has most impressions."""
     matched = match_contexts(counts, 0, 2)
-    scale = scale_of(matched, 0)
+    scale = context_scales(matched, 0)
     unknown = np.isnan(scale)
     apart = [unevenness(counts, np.where(unknown, 0.5, 1.0))] if unknown.any() else []
-    return scales_from(scale, matched, np.zeros(2), [unevenness(counts, np.where(unknown, 1.0, scale))], apart)
+    return judge_scales(scale, matched, np.zeros(2), [unevenness(counts, np.where(unknown, 1.0, scale))], apart)
 
 
 def test_the_ratio_of_contexts_is_that_of_the_same_documents() -> None:
@@ -80,9 +80,9 @@ def test_the_ratio_of_contexts_is_that_of_the_same_documents() -> None:
 
     np.testing.assert_allclose(matched[:, :2], [[0, 0], [above, below]])
     np.testing.assert_allclose(matched[1, 2:], [(difference**2).sum(), both.sum(), (both**2).sum()])
-    np.testing.assert_allclose(scale_of(matched, 0), [1, above / below])
-    assert scale_of(matched, 0)[1] == pytest.approx(0.4, rel=0.15)
-    assert np.isnan(scale_of(np.zeros((2, 5)), 0)[1])
+    np.testing.assert_allclose(context_scales(matched, 0), [1, above / below])
+    assert context_scales(matched, 0)[1] == pytest.approx(0.4, rel=0.15)
+    assert np.isnan(context_scales(np.zeros((2, 5)), 0)[1])
 
 
 def brute_force(log: pl.DataFrame, scale: Floats) -> Floats:
@@ -115,7 +115,7 @@ def test_what_is_uneven_is_counted_by_the_definition(shown: int) -> None:
     np.testing.assert_allclose(sums[:, 0], expected, rtol=1e-9)
     halves = [unevenness(counts_of(log.filter(pl.col("query") % 2 == half)), scale) for half in range(2)]
     np.testing.assert_allclose(np.sum(halves, axis=0), sums)
-    found = scales_from(scale, match_contexts(counts_of(log), 0, 2), np.zeros(2), halves, [])
+    found = judge_scales(scale, match_contexts(counts_of(log), 0, 2), np.zeros(2), halves, [])
     assert found.error == pytest.approx(np.sqrt(t.sum() / number.sum()))
 
 
@@ -151,10 +151,10 @@ def test_labels_are_off_where_documents_are_shown_unevenly_and_clicked_unevenly(
 
 def test_a_ratio_that_may_be_one_puts_nothing_off() -> None:
     counts = counts_of(pages(1, queries=60, number=20, uneven=3.0, ratio=0.6))
-    matched, scale = match_contexts(counts, 0, 2), scale_of(match_contexts(counts, 0, 2), 0)
+    matched, scale = match_contexts(counts, 0, 2), context_scales(match_contexts(counts, 0, 2), 0)
     sums = [unevenness(counts, scale)]
-    assert scales_from(scale, matched, np.zeros(2), sums, []).matter
-    assert not scales_from(scale, matched, np.array([0.0, 0.4]), sums, []).matter
+    assert judge_scales(scale, matched, np.zeros(2), sums, []).matter
+    assert not judge_scales(scale, matched, np.array([0.0, 0.4]), sums, []).matter
 
     found = [judged(counts_of(pages(seed, queries=20, number=8, uneven=3.0))) for seed in range(60)]
 

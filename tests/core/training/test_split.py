@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core.training.weights import hashes, in_validation
+from posbias.core.training.weights import is_in_validation, split_hashes
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 LONG = "a query that is longer than thirty-two bytes"
@@ -27,17 +27,17 @@ SEVERAL = {
 
 
 def test_the_hash_is_that_of_spark() -> None:
-    assert hashes(pl.Series(list(TEXTS))) == list(TEXTS.values())
-    assert hashes(pl.Series(list(NUMBERS))) == list(NUMBERS.values())
-    assert hashes(pl.Series([text.encode() for text in TEXTS])) == list(TEXTS.values())
+    assert split_hashes(pl.Series(list(TEXTS))) == list(TEXTS.values())
+    assert split_hashes(pl.Series(list(NUMBERS))) == list(NUMBERS.values())
+    assert split_hashes(pl.Series([text.encode() for text in TEXTS])) == list(TEXTS.values())
     columns = pl.DataFrame(list(SEVERAL), schema=["q", "n", "c"], orient="row")
-    assert hashes(columns.to_struct("key")) == list(SEVERAL.values())
+    assert split_hashes(columns.to_struct("key")) == list(SEVERAL.values())
 
 
 def test_an_id_is_set_apart_where_its_hash_modulo_a_million_is_below_the_share() -> None:
     """-3538847001699881688 mod 10^6 is 118312, as Spark's pmod has it, and not -881688."""
-    assert in_validation(pl.Series(["shoes"]), 0.118312).to_list() == [False]
-    assert in_validation(pl.Series(["shoes"]), 0.118313).to_list() == [True]
+    assert is_in_validation(pl.Series(["shoes"]), 0.118312).to_list() == [False]
+    assert is_in_validation(pl.Series(["shoes"]), 0.118313).to_list() == [True]
 
 
 @SETTINGS
@@ -45,7 +45,7 @@ def test_an_id_is_set_apart_where_its_hash_modulo_a_million_is_below_the_share()
 def test_a_larger_share_holds_a_smaller_one_and_equal_ids_stay_together(ids: list[int], one: float, two: float) -> None:
     smaller, larger = sorted((one, two))
     series = pl.Series(ids + ids, dtype=pl.Int64)
-    in_smaller, in_larger = in_validation(series, smaller), in_validation(series, larger)
+    in_smaller, in_larger = is_in_validation(series, smaller), is_in_validation(series, larger)
 
     assert not (in_smaller & ~in_larger).any()
     assert in_smaller[: len(ids)].to_list() == in_smaller[len(ids) :].to_list()
@@ -55,8 +55,8 @@ def test_a_larger_share_holds_a_smaller_one_and_equal_ids_stay_together(ids: lis
 @pytest.mark.parametrize("ids", [pl.Series(range(20_000)), pl.Series([f"query {n}" for n in range(20_000)])])
 def test_the_share_is_what_was_asked_for_whatever_the_ids(ids: pl.Series) -> None:
     standard_error = (0.1 * 0.9 / len(ids)) ** 0.5
-    assert abs(sum(in_validation(ids, 0.1)) / len(ids) - 0.1) < 4 * standard_error
+    assert abs(sum(is_in_validation(ids, 0.1)) / len(ids) - 0.1) < 4 * standard_error
 
 
 def test_ids_may_be_bytes_that_are_no_text() -> None:
-    assert len(set(hashes(pl.Series([b"\xff", b"\xfe\x00", b""])))) == 3
+    assert len(set(split_hashes(pl.Series([b"\xff", b"\xfe\x00", b""])))) == 3

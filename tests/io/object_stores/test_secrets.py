@@ -7,7 +7,7 @@ import pytest
 from command_results import Run
 from object_store import Bucket, S3Server
 
-from posbias.core.errors import masked, masked_values
+from posbias.core.errors import mask_secrets, mask_secrets_in_values
 from posbias.io.places.locations import ObjectUrl, location
 
 PASSWORD = "pAssw0rd"  # noqa: S105 - nobody's
@@ -145,8 +145,8 @@ def test_a_usage_error_prints_no_password(log_file: Path, run_command: Run) -> N
     ],
 )
 def test_what_is_masked(text: str, says: str) -> None:
-    assert masked(text) == says
-    assert masked_values({"inputs": [text], "n": 1, "none": None}) == {"inputs": [says], "n": 1, "none": None}
+    assert mask_secrets(text) == says
+    assert mask_secrets_in_values({"inputs": [text], "n": 1, "none": None}) == {"inputs": [says], "n": 1, "none": None}
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_what_is_masked(text: str, says: str) -> None:
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
-    assert masked(text) == text
-    assert masked("x" * 100_000 + text) == "x" * 100_000 + text
+    assert mask_secrets(text) == text
+    assert mask_secrets("x" * 100_000 + text) == "x" * 100_000 + text
 
 
 @pytest.mark.parametrize("name", ["s3://KEY:{}@bucket/a@b/x", "s3:/KEY:{}@bucket/a@b/x/", " S3://KEY:{}@bucket/a@b/x"])

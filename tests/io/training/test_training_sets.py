@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
-from posbias.core.training.weights import in_validation
+from posbias.core.training.weights import is_in_validation
 from posbias.io.training import laid_out
 
 SETTINGS = settings(max_examples=5, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
@@ -244,8 +244,8 @@ def test_training_and_validation_are_the_whole_without_overlap(folder: Path, lay
     if layout != "clicked-group":
         assert both == whole.height
     if by == "query" or "session" in apart.columns:
-        assert in_validation(apart[by], SHARE).all()
-        assert not in_validation(written.rows[by], SHARE).any()
+        assert is_in_validation(apart[by], SHARE).all()
+        assert not is_in_validation(written.rows[by], SHARE).any()
 
 
 def preferences_by_row_number(result: Path, split: str) -> list[tuple[str, int, int, float]]:
