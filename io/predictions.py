@@ -373,28 +373,27 @@ def predict_rankings(
     lists, scopes = dict(enumerate(routed)), counts.scopes(by)
     parts = engine.parts_of([rows.scan() for rows in counts.rows])
     one_in = -(-int(counts.cells[IMPRESSIONS].sum()) // _SAMPLED_IMPRESSIONS)
-    with progress.stage("comparing exposure", parts.number) as stage:
-        pages, kept, sampled = list[Floats](), list[KeptFrame](), list[tuple[pl.DataFrame, pl.DataFrame]]()
-        folder = None if parts.in_memory else engine.scratch / "ranked"
-        if folder is not None:
-            folder.mkdir(mode=0o700)
-        look = partial(_look, by=by, scopes=scopes, rankings=rankings, lists=lists, one_in=one_in, folder=folder)
-        for of_part, ranked_lists, sample in parts.map(look):
-            pages.append(of_part)
-            kept.append(ranked_lists)
-            sampled.append(sample)
+    folder = None if parts.in_memory else engine.scratch / "ranked"
+    if folder is not None:
+        folder.mkdir(mode=0o700)
+    with progress.stage("sampling queries", parts.number) as stage:
+        sampled = list[tuple[pl.DataFrame, pl.DataFrame]]()
+        there = set[int]()
+        for rows, scores, of_part in parts.map(partial(_sampled, lists=lists, one_in=one_in)):
+            sampled.append((rows, ranked(scores)))
+            there |= of_part
             stage.advance()
-    n_pages = np.sum(pages, axis=0)
-    for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True)):
-        if not n_pages[number, 0]:
+    for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True), start=1):
+        if number not in there:
             raise SchemaError(f"{file}: {name} has a score for no query of the log. Write its ids as in the log.")
     fitted = list(_priors(sampled, by, len(rankings.names), (Bend(), *bends), folder))
     del sampled
-    work = partial(_sums, by=by, scopes=scopes, lists=kept, bends=bends, fitted=fitted, pages=n_pages)
+    given = {"rankings": rankings, "lists": lists, "bends": bends, "fitted": fitted, "folder": folder}
     with progress.stage("predicting", parts.number) as stage:
-        sums_of_parts = list[list[tuple[list[PageSums], pl.DataFrame]]]()
-        for of_part in parts.map(work):
-            sums_of_parts.append(of_part)
+        sums_of_parts, n_pages = list[list[tuple[list[PageSums], pl.DataFrame, KeptFrame]]](), 0.0
+        for pages, of_rankings in parts.map(partial(_sums, by=by, scopes=scopes, **given)):
+            sums_of_parts.append(of_rankings)
+            n_pages += pages
             stage.advance()
     apart, predictions = dict[int, tuple[float, float]](), list[PredictedRanking]()
     if browsing is not None and counts.browsed is not None:
@@ -403,7 +402,7 @@ def predict_rankings(
     errors = [None if covariance is None else bend.power**2 * covariance for bend in bends]
     for number, of_bends in enumerate(fitted):
         of_ranking = [of_part[number] for of_part in sums_of_parts]
-        sums = [reduce(add, of_scope) for of_scope in zip(*(of_scopes for of_scopes, _ in of_ranking), strict=True)]
+        sums = [reduce(add, of_scope) for of_scope in zip(*(of_scopes for of_scopes, *_ in of_ranking), strict=True)]
         prior = _with_pairs(*of_bends[0])
         if not sums[0].supported:
             raise SchemaError(
@@ -415,16 +414,16 @@ def predict_rankings(
                 f"{rankings.files[number]}: no query that {rankings.names[number]} ranks has a click in a position "
                 "whose propensity is known, so there is nothing to predict clicks from."
             )
-        changed = pl.concat(changed for _, changed in of_ranking)
+        changed = pl.concat(changed for _, changed, _ in of_ranking)
         changed = changed.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(CHANGED)
-        of_all = predict(sums[0], prior, covariance, variance)
+        of_all = predict(sums[0], prior, covariance, variance, (gains.load() for *_, gains in of_ranking))
         of_scopes = [of_all, *(predict(of_scope, prior, covariance) for of_scope in sums[1 : len(scopes)])]
         more, error = apart.get(number, (None, np.inf))
         bent = zip(sums[len(scopes) :], of_bends[1:], errors, strict=True)
         predicted = (of_all, *(predict(of_bend, _with_pairs(*own), of_theta) for of_bend, own, of_theta in bent))
         whole, *others = ((one.difference, *one.interval) for one in predicted)
         of_browsing = None if more is None else of_all.difference + more, error
-        rest = of_scopes, changed, *of_browsing, float(n_pages[-1, 0]), BreakEven.of(whole, others)
+        rest = of_scopes, changed, *of_browsing, n_pages, BreakEven.of(whole, others)
         predictions.append(PredictedRanking(rankings.names[number], rankings.files[number], *rest))
     return predictions
 
@@ -453,38 +452,19 @@ def _browsing_beside(
         here, there = (Placed.of(part, lists.filter(pl.col(RANKING) == number + 1)) for part in both)
         pages = float(here.part.pages @ here.ranked)
         if here.used.any() and there.used.any():
-            one = predict(PageSums.of(prior.posterior(here), Scope("all"), pages), prior, covariance)
+            one = predict(PageSums.of(prior.posterior(here), Scope("all"), planned=False), prior, covariance)
             more = browsing_difference(Prior.fit(there).posterior(there)) / pages
             apart[number] = more - one.difference, one.std_error
     return apart
 
 
-def _look(
-    number: int,
-    rows: pl.LazyFrame,
-    by: CellTheta,
-    scopes: Sequence[Scope],
-    rankings: Rankings,
-    lists: Mapping[int, pl.LazyFrame],
-    one_in: int,
-    folder: Path | None,
-) -> tuple[Floats, KeptFrame, tuple[pl.DataFrame, pl.DataFrame]]:
-    """The first pass over a part: pages by ranking and scope, its lists, and a sample of its rows and lists.
-
-    A last row of the pages has those of all queries.
-    """
-    counted, scores = rows.collect(), lists[number].collect()
-    check_scores(scores, rankings)
-    of_part, of_query = ranked(scores), by.pages(counted)
-    pages = np.zeros((len(rankings.names) + 1, len(scopes)))
-    for ranking in range(len(rankings.names)):
-        queries = of_part.filter(pl.col(RANKING) == ranking + 1)[QUERY].unique()
-        is_ranked = of_query.filter(pl.col(QUERY).is_in(queries.implode()))
-        pages[ranking] = [is_ranked.filter(scope.groups)["pages"].sum() for scope in scopes]
-    pages[-1, 0] = of_query["pages"].sum()
-    is_sampled = pl.col(QUERY).hash(_SEED) % one_in == 0
-    kept = keep(of_part, folder, f"lists-{number:05d}", quickly=True)
-    return pages, kept, (counted.filter(is_sampled), of_part.filter(is_sampled))
+def _sampled(
+    number: int, rows: pl.LazyFrame, lists: Mapping[int, pl.LazyFrame], one_in: int
+) -> tuple[pl.DataFrame, pl.DataFrame, set[int]]:
+    """The rows and scores of some queries of a part, and the numbers of the rankings that have scores there."""
+    is_sampled, rankings = pl.col(QUERY).hash(_SEED) % one_in == 0, lists[number].select(pl.col(RANKING).unique())
+    some_rows, some_scores = (of.filter(is_sampled).collect() for of in (rows, lists[number]))
+    return some_rows, some_scores, set(rankings.collect()[RANKING])
 
 
 def _priors(
@@ -515,19 +495,27 @@ def _sums(
     rows: pl.LazyFrame,
     by: CellTheta,
     scopes: Sequence[Scope],
-    lists: Sequence[KeptFrame],
+    rankings: Rankings,
+    lists: Mapping[int, pl.LazyFrame],
     bends: Sequence[Bend],
     fitted: Sequence[Sequence[_Fitted]],
-    pages: Floats,
-) -> list[tuple[list[PageSums], pl.DataFrame]]:
-    """The second pass over a part: for each ranking the sums by scope and bend, and the queries that change most."""
-    part, of_part = ShownPart.of(rows.collect(), by), lists[number].load()
-    predicted = list[tuple[list[PageSums], pl.DataFrame]]()
+    folder: Path | None,
+) -> tuple[float, list[tuple[list[PageSums], pl.DataFrame, KeptFrame]]]:
+    """The second pass over a part.
+
+    Returns:
+        Its pages, and for each ranking the sums by scope and bend, the queries that change most, and what each gains.
+    """
+    scores = lists[number].collect()
+    check_scores(scores, rankings)
+    part, of_part = ShownPart.of(rows.collect(), by), ranked(scores)
+    predicted = list[tuple[list[PageSums], pl.DataFrame, KeptFrame]]()
     for ranking, ((prior, _), *of_bends) in enumerate(fitted):
         placed = Placed.of(part, of_part.filter(pl.col(RANKING) == ranking + 1))
         posterior = prior.posterior(placed)
-        sums = [PageSums.of(posterior, scope, pages[ranking, at], planned=not at) for at, scope in enumerate(scopes)]
+        sums = [PageSums.of(posterior, scope, planned=not at) for at, scope in enumerate(scopes)]
         bent = (of_bend.posterior(placed.bent(bend)) for bend, (of_bend, _) in zip(bends, of_bends, strict=True))
-        sums += [PageSums.of(of_bend, scopes[0], pages[ranking, 0], planned=False) for of_bend in bent]
-        predicted.append((sums, most_changed(posterior, CHANGED, DEPTH)))
-    return predicted
+        sums += [PageSums.of(of_bend, scopes[0], planned=False) for of_bend in bent]
+        gains = keep(posterior.gains(), folder, f"gains-{ranking:05d}-{number:05d}", quickly=True)
+        predicted.append((sums, most_changed(posterior, CHANGED, DEPTH), gains))
+    return float(part.pages.sum()), predicted

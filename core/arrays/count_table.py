@@ -4,7 +4,7 @@ Equal units are kept once, with a multiplicity: pairs with the same multiset {(e
 same path in every algorithm that reads a count table, so that one copy and the number of copies say everything.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, TypeVar, cast
@@ -265,7 +265,9 @@ _LAST_BITS = np.uint64((1 << 20) - 1)
 """Of a float of 53 bits; whole numbers below 4 billion have none of them."""
 
 
-def compress(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountTable, Integers]:
+def compress(
+    table: CountTable, cell_code: Hashes | None = None, beside: Sequence[Floats] = ()
+) -> tuple[CountTable, Integers]:
     """Keep equal units once.
 
     Exact: a 64-bit hash proposes which units are equal, every entry is then compared with its proposed
@@ -276,23 +278,30 @@ def compress(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountT
         table: counts per unit.
         cell_code: shape (K,), a number for each cell that does not depend on which other cells there are, where
             signatures are merged with those of tables with other cells; by default the cell's own number.
+        beside: values of units, shape (J,) each, in which equal units are equal too.
 
     Returns:
         The signatures, with the multiplicities of their units added up, and the signature of each unit, shape (J,).
     """
-    signatures, signature, _ = compress_with_keys(table, cell_code)
+    signatures, signature, _ = compress_with_keys(table, cell_code, beside)
     return signatures, signature
 
 
-def compress_with_keys(table: CountTable, cell_code: Hashes | None = None) -> tuple[CountTable, Integers, Hashes]:
-    """`compress`, and the `signature_keys` of the signatures, ascending."""
+def compress_with_keys(
+    table: CountTable, cell_code: Hashes | None = None, beside: Sequence[Floats] = ()
+) -> tuple[CountTable, Integers, Hashes]:
+    """`compress`, and the `signature_keys` of the signatures, mixed with what is beside them, ascending."""
     keys = signature_keys(table, cell_code)
+    for values in beside:
+        mixed = values.view(np.uint64) * _MIX_1
+        _fold(mixed, _MIX_2)
+        keys = keys * GOLDEN + mixed
     representative = first_equal_index(keys)  # the first unit that equals each one
-    doubtful = _differing(table, representative)
+    doubtful = _differing(table, representative, beside)
     while len(doubtful):
         among = first_equal_index(keys[doubtful])
         representative[doubtful] = doubtful[among]
-        doubtful = doubtful[_differing(table.take(doubtful), among)]
+        doubtful = doubtful[_differing(table.take(doubtful), among, [values[doubtful] for values in beside])]
     chosen = np.flatnonzero(representative == np.arange(table.n_units))
     chosen = chosen[np.argsort(keys[chosen], kind="stable")]
     rank = np.empty(table.n_units, np.int64)
@@ -362,10 +371,12 @@ def _first_in_place(hashes: Hashes, multiplier: np.uint64) -> Integers:
     return table[place].astype(np.int64)
 
 
-def _differing(table: CountTable, representative: Integers) -> Integers:
-    """The units whose entries are not exactly their representative's."""
+def _differing(table: CountTable, representative: Integers, beside: Sequence[Floats]) -> Integers:
+    """The units whose entries, or what is beside them, are not exactly their representative's."""
     length = table.entries_of_unit
     differs = length != length.take(representative)
+    for values in beside:
+        differs |= values != values.take(representative)
     apart = np.where(differs, 0, table.start.take(representative) - table.start[:-1])
     theirs = np.arange(table.n_entries) + np.repeat(apart, length)
     unequal = table.cell != table.cell.take(theirs)

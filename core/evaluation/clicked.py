@@ -33,7 +33,7 @@ from operator import add
 import numpy as np
 import polars as pl
 
-from posbias.core.arrays.count_table import Flags, Floats, Integers, Sums, sum_by_number
+from posbias.core.arrays.count_table import Flags, Floats, Integers, Sums, first_of_runs, sum_by_number
 from posbias.core.choices import Candidates
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import key_numbers
@@ -207,13 +207,15 @@ def ranked(scores: pl.DataFrame) -> pl.DataFrame:
     Returns:
         Them with `RANK`, list by list.
     """
-    lists = [RANKING, QUERY]
+    lists = [*([RANKING] if scores[RANKING].n_unique() > 1 else []), QUERY]  # a column less is sorted in half the time
     best = [name for name in (SCORE, SCORE_REST) if name in scores.columns]
     ordered = scores.with_columns(as_text(scores.schema[DOC]).alias(_TEXT)).sort(
-        *lists, *best, _TEXT, descending=[False, False, *(True for _ in best), True]
+        *lists, *best, _TEXT, descending=[*(False for _ in lists), *(True for _ in best), True]
     )
-    row = pl.int_range(pl.len(), dtype=pl.Int64).over(lists) + 1
-    return ordered.drop(_TEXT, SCORE_REST, strict=False).with_columns(row.cast(pl.Int32).alias(RANK))
+    of_list = ordered.select(pl.struct(lists).rle_id()).to_series().to_numpy()
+    rank = 1 + np.arange(len(of_list)) - first_of_runs(of_list)[of_list]
+    ordered = ordered.drop(_TEXT, SCORE_REST, strict=False)
+    return ordered.with_columns(pl.Series(RANK, rank, pl.Int32))
 
 
 def as_text(doc: pl.DataType) -> pl.Expr:

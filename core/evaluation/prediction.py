@@ -70,6 +70,7 @@ a_pd = z_p - sum_{v != p} z_v E_vd / (e_d - E_vd), so that
 The two halves change places, and their M add up. Where pages are not known, a unit is what a query showed on one day.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -77,7 +78,17 @@ import numpy as np
 import polars as pl
 import scipy
 
-from posbias.core.arrays.count_table import Flags, Floats, Integers, Sums, sum_by_number
+from posbias.core.arrays.count_table import (
+    CountTable,
+    Flags,
+    Floats,
+    Integers,
+    Sums,
+    compress,
+    first_of_runs,
+    starts,
+    sum_by_number,
+)
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import context_numbers, dense_row_ranks, key_numbers
 from posbias.core.evaluation.break_even import Bend
@@ -88,6 +99,7 @@ from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, PREVIOUS_CLI
 _LAST_RANKS = np.array([1, 2, 3, 5, 10, 20])  # of the classes of ranks; then further down, then not shown
 _N_RANKS = len(_LAST_RANKS) + 2
 _NOT_SHOWN = _N_RANKS - 1
+_CLASS_OF_RANK = np.array([_NOT_SHOWN, *np.searchsorted(_LAST_RANKS, np.arange(1, int(_LAST_RANKS[-1]) + 2))])
 _N_EXPOSURES = 9  # never shown, then octiles
 _SHAPE = _N_EXPOSURES, _N_RANKS
 _N_CLASSES = _N_EXPOSURES * _N_RANKS
@@ -123,6 +135,11 @@ class CellTheta:
     def known(self) -> Flags:
         """Cells with a theta, shape (K,)."""
         return np.isfinite(self.theta)
+
+    @cached_property
+    def examined(self) -> Floats:
+        """Theta, 0 where it is not known, shape (K,)."""
+        return np.nan_to_num(self.theta)
 
     @cached_property
     def position(self) -> Integers:
@@ -163,13 +180,6 @@ class CellTheta:
         rows = rows.with_columns(key_numbers(self.cells, rows, self.plan.cell_columns).alias(CELL).cast(pl.Int64))
         return rows.with_columns(pl.Series(CONTEXT, self.context[rows[CELL].to_numpy()]))
 
-    def pages(self, counts: pl.DataFrame) -> pl.DataFrame:
-        """The `pages` of each query and context, N_q: what the cell was shown that was shown most, by its positions."""
-        keys = [QUERY, CONTEXT, *([CLASS] if CLASS in counts.columns else [])]
-        slots = self.numbered(counts).group_by(*keys, CELL).agg(pl.col(IMPRESSIONS).sum())
-        per_position = slots[IMPRESSIONS] / pl.Series(self.width[slots[CELL].to_numpy()])
-        return slots.with_columns(pages=per_position).group_by(keys).agg(pl.col("pages").max())
-
 
 @dataclass(frozen=True)
 class ShownPart:
@@ -182,74 +192,81 @@ class ShownPart:
     pages: Floats  # shape (G,)
     slot: Integers  # group * K + place of the cell, ascending, of what was shown
     slots: Floats  # impressions there
-    slot_cells: scipy.sparse.csr_array  # impressions of slots by cell, shape (slots, K)
+    mixture: Integers  # the number of the shares of cells in it
+    mixtures: CountTable  # these shares, as impressions
     group: Integers  # of each pair, shape (P,)
-    pair: Integers  # of each row whose theta is known, shape (R,)
-    cell: Integers  # of each row
-    shown: Floats  # impressions of each row
-    clicks: Floats  # of each row
-    late: Flags | None = None  # whether a row is of the later half of the pages; None if pages are not parted
+    # Of pairs, in cells with a theta: 2 k is cell k in the earlier half of the pages, or all, 2 k + 1 in the later one
+    counts: CountTable
 
     @classmethod
     def of(cls, counts: pl.DataFrame, by: CellTheta) -> "ShownPart":
         """Arrays of counts, one row a key: `query`, `doc`, the cell columns, `impressions`, `clicks`, maybe `LATE`."""
         parted, classes = ([name] if name in counts.columns else [] for name in (LATE, CLASS))
         rows = by.numbered(counts).select(QUERY, CONTEXT, DOC, CELL, IMPRESSIONS, CLICKS, *parted, *classes)
-        rows = rows.sort(QUERY, CONTEXT, DOC, CELL)
+        rows = rows.sort(QUERY, CONTEXT, DOC, CELL, *parted)
         rows = rows.with_columns(
             pl.struct(QUERY, CONTEXT).rle_id().cast(pl.Int64).alias(_GROUP),
             pl.struct(QUERY, CONTEXT, DOC).rle_id().cast(pl.Int64).alias(PAIR),
             pl.col(QUERY).rle_id().cast(pl.Int64).alias(_QUERY),
         )
-        groups = rows.select(QUERY, CONTEXT, _GROUP, _QUERY, *classes)
-        groups = groups.unique(_GROUP, keep="first", maintain_order=True)
-        pairs = rows.select(_GROUP, DOC, PAIR).unique(PAIR, keep="first", maintain_order=True)
+        of_group, of_pair = (rows[name].to_numpy() for name in (_GROUP, PAIR))
+        groups = rows[first_of_runs(of_group)].select(QUERY, CONTEXT, _GROUP, _QUERY, *classes)
+        pairs = rows[first_of_runs(of_pair)].select(_GROUP, DOC, PAIR)
         n_cells, cell = len(by.theta), rows[CELL].to_numpy()
-        key = rows[_GROUP].to_numpy() * n_cells + by.place[cell]
         shown = rows[IMPRESSIONS].to_numpy().astype(np.float64)
-        slot, at = np.unique(key, return_inverse=True)
-        slots = sum_by_number(at, shown, len(slot))
-        slot_cells = scipy.sparse.coo_array((shown, (at, cell)), shape=(len(slot), n_cells)).tocsr()
-        pages = np.zeros(groups.height)
-        np.maximum.at(pages, slot // n_cells, slots / by.width[slot % n_cells])
-        known = by.known[cell]
+        of_cell, at = np.unique(of_group * n_cells + cell, return_inverse=True)
+        of_cells, cells = sum_by_number(at, shown, len(of_cell)), of_cell % n_cells
+        slot, at = np.unique(of_cell - cells + by.place[cells], return_inverse=True)
+        slots, order = sum_by_number(at, of_cells, len(slot)), np.argsort(at, kind="stable")
+        shares, one = (of_cells / slots[at])[order], np.ones(len(slot))
+        shares = CountTable(n_cells, starts(np.bincount(at)), cells[order], shares, 0 * shares, one)
+        mixtures, mixture = compress(shares)
+        pages = np.maximum.reduceat(slots / by.width[slot % n_cells], first_of_runs(slot // n_cells))
+        known, late = by.known[cell], rows[LATE].to_numpy() if parted else 0
+        start = starts(np.bincount(of_pair[known], minlength=pairs.height))
         clicks = rows[CLICKS].to_numpy().astype(np.float64)[known]
-        late = rows[LATE].to_numpy()[known] if parted else None
-        query, group, pair = groups[_QUERY].to_numpy(), pairs[_GROUP].to_numpy(), rows[PAIR].to_numpy()[known]
-        groups, cell, shown = groups.drop(_QUERY), cell[known], shown[known]
-        return cls(by, groups, pairs, query, pages, slot, slots, slot_cells, group, pair, cell, shown, clicks, late)
+        table = CountTable(2 * n_cells, start, (2 * cell + late)[known], shown[known], clicks, np.ones(pairs.height))
+        query, group, of_slots = groups[_QUERY].to_numpy(), pairs[_GROUP].to_numpy(), (slot, slots, mixture, mixtures)
+        return cls(by, groups.drop(_QUERY), pairs, query, pages, *of_slots, group, table)
 
     @cached_property
-    def slot_theta(self) -> Floats:
-        """theta_q(r) of each slot; cells without a theta count as 0."""
-        return (self.slot_cells @ np.nan_to_num(self.by.theta)) / np.maximum(self.slots, _TINY)
+    def cell(self) -> Integers:
+        """The cell of each row, shape (R,)."""
+        return self.counts.cell // 2
 
-    def by_slot_cell(self, slot: Integers, values: Floats) -> Floats:
-        """The sum of exposure by cell, shape (K,), of what pairs get in their slots."""
-        rate = sum_by_number(slot, values, len(self.slot)) / np.maximum(self.slot_theta * self.slots, _TINY)
-        return (rate @ self.slot_cells) * np.nan_to_num(self.by.theta)
+    @cached_property
+    def theta_there(self) -> Floats:
+        """theta_q(r) of each mixture of cells; cells without a theta count as 0."""
+        return self.mixtures.sum_by_unit(self.mixtures.impressions * self.by.examined[self.mixtures.cell])
+
+    def by_cell_there(self, mixture: Integers, values: Floats) -> Floats:
+        """The sum of exposure by cell, shape (K,), of what pairs get in slots of these mixtures."""
+        rate = sum_by_number(mixture, values, self.mixtures.n_units) / np.maximum(self.theta_there, _TINY)
+        return self.mixtures.sum_by_cell(self.mixtures.spread(rate) * self.mixtures.impressions) * self.by.examined
 
     @cached_property
     def row_exposure(self) -> Floats:
         """N theta of each row, shape (R,)."""
-        return self.shown * self.by.theta[self.cell]
-
-    def by_pair(self, values: Floats, n_pairs: int) -> Floats:
-        """The sum of values of rows over each pair."""
-        return sum_by_number(self.pair, values, n_pairs)
+        return self.counts.impressions * self.by.theta[self.cell]
 
 
 @dataclass(frozen=True)
 class Placed:
-    """The pairs of a part as a ranking places them: the P that were shown, then those that it adds."""
+    """The P' pairs of a part as a ranking places them: the P that were shown, then those that it adds.
+
+    Pairs of one kind are alike in all that is below, and in the counts of their rows: most are of queries with a page
+    or two. The counts of the part are those of its J kinds.
+    """
 
     part: ShownPart
-    doc: pl.Series  # of each pair, of length P'
     ranked: Flags  # whether it has a list for the group, shape (G,)
-    group: Integers  # of each pair, shape (P',), as all below
-    rank: Integers  # -1 where it has none
-    slot: Integers  # in which it is then; -1 where none
-    exposure_there: Floats  # w
+    doc: pl.Series  # of each pair, of length P'
+    pair_group: Integers  # of each pair, shape (P',)
+    kind: Integers  # of each pair, shape (P',)
+    group: Integers  # of a pair of each kind: the others' have as many pages, in one context and class; shape (J,)
+    rank: Integers  # from 1; 0 where it has none
+    mixture: Integers  # of the slot in which it is then; 0 where none
+    pages_there: Floats  # that have the slot filled as far as its rank
     exposure: Floats  # e
     squared: Floats  # sum of n theta^2
     clicks: Floats
@@ -258,10 +275,9 @@ class Placed:
     def of(cls, part: ShownPart, lists: pl.DataFrame) -> "Placed":
         """Place the pairs by the lists of a ranking: `query`, `doc`, `RANK`; each document once in a list."""
         by, n_cells = part.by, len(part.by.theta)
-        joined = lists.join(part.groups, on=QUERY, how="inner").join(
+        joined = lists.join(part.groups, on=QUERY, maintain_order="left_right").join(
             part.pairs, on=[_GROUP, DOC], how="left", maintain_order="left"
         )
-        joined = joined.sort(_GROUP, RANK)
         group, rank = joined[_GROUP].to_numpy(), joined[RANK].to_numpy().astype(np.int64)
         # The cell of each rank, -1 where there is none
         number = np.full((int(by.context.max()) + 1, int(by.position.max()) + 1), -1)
@@ -276,67 +292,88 @@ class Placed:
         at = np.minimum(np.searchsorted(part.slot, key), len(part.slot) - 1)
         there = (cell >= 0) & (part.slot[at] == key)
         per_page = np.where(there, part.slots[at], 0.0) / part.pages[group]
-        filled = np.clip(per_page - (rank - by.position[cell]), 0.0, 1.0) * part.pages[group]
-        w = np.where(there, filled * part.slot_theta[at], 0.0)
-        there = w > 0
+        filled = np.clip(per_page - (rank - by.position[cell]), 0.0, 1.0) * part.pages[group] * there
+        there = (filled > 0) & (part.theta_there[part.mixture[at]] > 0)
         pair = joined[PAIR].fill_null(-1).to_numpy()
         old, new, n_pairs = there & (pair >= 0), there & (pair < 0), len(part.group)
 
-        def placed(values: Floats, empty: float) -> Floats:
-            of_shown = np.full(n_pairs, empty)
+        def placed(values: Floats | Integers) -> Floats:
+            of_shown = np.zeros(n_pairs)
             of_shown[pair[old]] = values[old]
-            return np.concatenate([of_shown, values[new]])
+            return np.append(of_shown, values[new].astype(np.float64))
 
-        groups = np.concatenate([part.group, group[new]])
-        theta, size = by.theta[part.cell], len(groups)
-        sums = (part.row_exposure, part.shown * theta**2, part.clicks)
-        ranked = np.zeros(len(part.pages), bool)
+        groups, ranked = np.concatenate([part.group, group[new]]), np.zeros(len(part.pages), bool)
         ranked[group] = True
-        ranks, slots = (placed(values.astype(np.float64), -1).astype(np.int64) for values in (rank, at))
         docs = part.pairs[DOC].append(joined[DOC].filter(pl.Series(new)))
-        return cls(
-            part, docs, ranked, groups, ranks, slots, placed(w, 0.0), *(part.by_pair(values, size) for values in sums)
-        )
+        alike = part.groups.select(pl.selectors.by_name(CLASS, require_all=False), pages=part.pages, ranked=ranked)
+        beside = dense_row_ranks(alike)[groups].astype(np.float64), *map(placed, (filled, rank, part.mixture[at]))
+        rows = starts(np.append(part.counts.entries_of_unit, np.zeros(len(groups) - n_pairs, np.int64)))
+        table = replace(part.counts, start=rows, multiplicity=np.ones(len(groups)))
+        counts, kind = compress(table, beside=beside)
+        one = np.zeros(counts.n_units, np.int64)
+        one[kind] = np.arange(len(kind))  # a pair of each kind
+        filled, *there = (of[one] for of in beside[1:])
+        rank, mixture = (of.astype(np.int64) for of in there)
+        part, clicks = replace(part, counts=counts), counts.sum_by_unit(counts.clicks)
+        of_pairs = docs, groups, kind
+        return cls(part, ranked, *of_pairs, groups[one], rank, mixture, filled, clicks, clicks, clicks).bent(Bend())
 
     def bent(self, bend: Bend) -> "Placed":
         """The same pairs under bent propensities."""
         by = self.part.by
-        theta = bend.theta(by.theta, by.position.astype(np.float64))
-        part, size, before = replace(self.part, by=replace(by, theta=theta)), len(self.group), self.part.slot_theta
-        factor = np.divide(part.slot_theta, before, out=np.zeros_like(before), where=before > 0)
-        sums = [part.by_pair(of, size) for of in (part.row_exposure, part.shown * theta[part.cell] ** 2)]
-        there = self.exposure_there * factor[self.slot]
-        return replace(self, part=part, exposure_there=there, exposure=sums[0], squared=sums[1])
+        part = replace(self.part, by=replace(by, theta=bend.theta(by.theta, by.position.astype(np.float64))))
+        rows = part.row_exposure, part.row_exposure * part.by.theta[part.cell]
+        exposure, squared = (part.counts.sum_by_unit(of) for of in rows)
+        return replace(self, part=part, exposure=exposure, squared=squared)
+
+    @cached_property
+    def class_of_rank(self) -> Integers:
+        """The class of the rank, shape (J,)."""
+        return _CLASS_OF_RANK[np.minimum(self.rank, len(_CLASS_OF_RANK) - 1)]
+
+    @property
+    def number(self) -> Floats:
+        """Pairs of each kind, shape (J,)."""
+        return self.part.counts.multiplicity
+
+    def by_group(self, of_kinds: Floats) -> Floats:
+        """The sum over the pairs of each group of values of their kinds, shape (G,)."""
+        return sum_by_number(self.pair_group, of_kinds[self.kind], len(self.part.pages))
+
+    @cached_property
+    def exposure_there(self) -> Floats:
+        """Exposure that the ranking gives, w, shape (J,)."""
+        return self.pages_there * self.part.theta_there[self.mixture]
+
+    @cached_property
+    def divisor(self) -> Floats:
+        """Exposure by the log, 1 where never shown, shape (J,)."""
+        return np.where(self.exposure > 0, self.exposure, 1.0)
 
     @cached_property
     def used(self) -> Flags:
-        """Pairs that were shown, of a query that the ranking has a list for, shape (P',)."""
+        """Pairs that were shown, of a query that the ranking has a list for, shape (J,)."""
         return (self.exposure > 0) & self.ranked[self.group]
 
     @cached_property
     def per_page(self) -> Floats:
-        """Exposure by the log per page, shape (P',)."""
+        """Exposure by the log per page, shape (J,)."""
         return self.exposure / self.part.pages[self.group]
 
     @cached_property
-    def class_of_rank(self) -> Integers:
-        """The class of the rank, shape (P',)."""
-        return np.where(self.exposure_there > 0, np.searchsorted(_LAST_RANKS, self.rank), _NOT_SHOWN)
-
-    @cached_property
     def rate(self) -> Floats:
-        """Own rate c / e, 0 where never shown, shape (P',)."""
-        return np.divide(self.clicks, self.exposure, out=np.zeros_like(self.exposure), where=self.exposure > 0)
+        """Own rate c / e, 0 where never shown, shape (J,)."""
+        return self.clicks * (self.exposure > 0) / self.divisor
 
     def noise(self, mean: Floats) -> Floats:
         """Variance s2 of c / e where attractiveness is m; of pairs that were shown."""
-        e = np.where(self.exposure > 0, self.exposure, 1.0)
-        return np.maximum(e * mean - self.squared * mean**2, _LEAST_NOISE * e * mean) / e**2
+        expected = self.divisor * mean
+        return np.maximum(expected - self.squared * mean**2, _LEAST_NOISE * expected) / self.divisor**2
 
 
 @dataclass(frozen=True)
 class PairAttractiveness:
-    """Attractiveness of the pairs of a part, of shape (P',)."""
+    """Attractiveness of the kinds of pairs of a part, of shape (J,)."""
 
     placed: Placed
     number: Integers  # of the class
@@ -345,6 +382,24 @@ class PairAttractiveness:
     value: Floats  # g
     unseen: Integers  # the pairs that were never shown, N
     lent: Floats  # the least and the most that these may have, shape (2, N)
+
+    def by_query(self, seen: Floats, lent: Floats, chosen: Flags) -> Floats:
+        """Sums over queries, of chosen groups, of values of kinds, instead of them two of those never shown: (2, Q)."""
+        part = self.placed.part
+        ends = np.stack([seen, seen] if len(self.unseen) else [seen])
+        ends[:, self.unseen] = lent[: len(ends)]
+        of_groups = (self.placed.by_group(end) * chosen for end in ends)
+        n_queries = int(part.query[-1]) + 1
+        return np.broadcast_to([sum_by_number(part.query, of, n_queries) for of in of_groups], (2, n_queries))
+
+    def gains(self) -> pl.DataFrame:
+        """The clicks that each query with a list gains, whether documents never shown have the least or the most."""
+        placed, part, chosen = self.placed, self.placed.part, self.placed.ranked
+        gained = (placed.exposure_there - placed.exposure) * self.value
+        lent = placed.exposure_there[self.unseen] * self.lent
+        low, high = self.by_query(gained, lent, chosen)
+        pages = sum_by_number(part.query, part.pages * chosen, len(low))
+        return pl.DataFrame({"low": low, "high": high, "pages": pages}).filter(pl.col("pages") > 0)
 
 
 @dataclass(frozen=True)
@@ -364,14 +419,13 @@ class Prior:
     def fit(cls, placed: Placed) -> "Prior":
         """Estimate it by moments from the pairs of whole queries; there is a pair that was shown."""
         used, rate = placed.used, placed.rate
-        edges = np.quantile(placed.per_page[used], np.arange(1, _N_EXPOSURES - 1) / (_N_EXPOSURES - 1))
+        of_pairs = placed.kind[used[placed.kind]]
+        edges = np.quantile(placed.per_page[of_pairs], np.arange(1, _N_EXPOSURES - 1) / (_N_EXPOSURES - 1))
         edges *= 1 - 1e-9  # so that pairs that were shown as much as each other stay together, whatever is rounded
         number = _classes(placed, edges)
-        at, own = number[used], rate[used]
-        count = _by_class(at, np.ones(len(at)))
-        exposed = _by_class(at, placed.exposure[used])
-        overall = float(max(placed.clicks[used].sum(), 0.5) / exposed.sum())  # where there is no click, half a one
-        clicks = _by_class(at, placed.clicks[used])
+        at, own, times = number[used], rate[used], placed.number[used]
+        count, exposed, clicks = (_by_class(at, times * of) for of in (1.0, placed.exposure[used], placed.clicks[used]))
+        overall = float(max(clicks.sum(), 0.5) / exposed.sum())  # where there is no click, half a one
         mean = np.where(exposed > 0, clicks / np.maximum(exposed, _TINY), overall)
         mean = np.maximum(mean, _LEAST_MEAN * overall)
         spread = np.full(_N_CLASSES, overall**2)
@@ -379,30 +433,31 @@ class Prior:
         for _ in range(_ROUNDS):
             noise = placed.noise(mean[number])[used]
             h = 1.0 / (spread[at] + noise)
-            mass, total = _by_class(at, h), _by_class(at, h * own)
+            mass, total = _by_class(at, times * h), _by_class(at, times * h * own)
             # A class of few pairs leans to the product of its row and column
             product = np.outer(*_products(mass, total, overall)).ravel()
             extra = _LEANING_PAIRS * mass / np.maximum(count, 1.0)
             leaning = np.where(mass > 0, (total + extra * product) / np.maximum(mass + extra, _TINY), product)
             mean = np.maximum(leaning, _LEAST_MEAN * overall)
-            excess = h**2 * ((own - mean[at]) ** 2 - noise)
-            raw = _by_class(at, excess) / np.maximum(_by_class(at, h**2), _TINY)
-            pooled = excess.sum() / np.sum(h**2)
+            squares = _by_class(at, times * h**2)
+            excess = _by_class(at, times * h**2 * ((own - mean[at]) ** 2 - noise))
+            raw, pooled = excess / np.maximum(squares, _TINY), excess.sum() / squares.sum()
             spread = (count * raw + _POOLED_PAIRS * pooled) / (count + _POOLED_PAIRS)
             spread = np.maximum(spread, (_LEAST_SPREAD * mean) ** 2 + 1e-8 * overall**2)
-        mass, total = _by_class(at, h), _by_class(at, h * own)
+        mass, total = _by_class(at, times * h), _by_class(at, times * h * own)
         lent, lender = _lent(mass, total, count, overall)
-        weight = np.zeros(len(number))
-        weight[used] = h / placed.exposure[used]  # h c / e, shared by the exposure of its rows
+        precision = np.zeros(len(number))
+        precision[used] = h
+        weight = placed.number * precision / placed.divisor  # h c / e, shared by the exposure of its rows
         part, n_cells = placed.part, len(placed.part.by.theta)
-        of_rows = (weight * rate)[part.pair] * part.row_exposure
-        share = sum_by_number(number[part.pair] * n_cells + part.cell, of_rows, _N_CLASSES * n_cells).reshape(
-            -1, n_cells
-        )
+        of_rows = part.counts.spread(weight * rate) * part.row_exposure
+        of_class = number[part.counts.unit_of_entry] * n_cells + part.cell
+        share = sum_by_number(of_class, of_rows, _N_CLASSES * n_cells).reshape(-1, n_cells)
         share = np.where(share.any(1, keepdims=True), share, share.sum(0))  # a class without clicks leans to all
         share /= np.maximum(share.sum(1, keepdims=True), _TINY)
-        query = placed.part.query[placed.group[used]]
-        pairs = pl.DataFrame({QUERY: query, CLASS: at, "precision": h, "rate": own})
+        query = placed.part.query[placed.pair_group[used[placed.kind]]]
+        columns = {CLASS: number, "precision": precision, "rate": rate}
+        pairs = pl.DataFrame({QUERY: query} | {name: column[of_pairs] for name, column in columns.items()})
         return cls(edges, mean, spread, share, lent, lender, pairs)
 
     def posterior(self, placed: Placed) -> PairAttractiveness:
@@ -417,7 +472,8 @@ class Prior:
 
 
 def _classes(placed: Placed, edges: Floats) -> Integers:
-    return (1 + np.searchsorted(edges, placed.per_page)) * _N_RANKS + placed.class_of_rank
+    octile = sum((placed.per_page > edge).astype(np.int8) for edge in edges)  # with few edges, faster than a search
+    return (1 + np.int64(octile)) * _N_RANKS + placed.class_of_rank
 
 
 def _by_class(number: Integers, values: Floats) -> Floats:
@@ -460,18 +516,18 @@ def most_changed(posterior: PairAttractiveness, number: int, depth: int) -> pl.D
         A row a query (and context): `query`, `pages`, `difference` (clicks in all), `before` and `after` (ids as text).
     """
     placed, part = posterior.placed, posterior.placed.part
-    gained = sum_by_number(placed.group, (placed.exposure_there - placed.exposure) * posterior.value, len(part.pages))
-    gained = np.where(placed.ranked, gained, 0.0)
+    gained, kind = (placed.exposure_there - placed.exposure) * posterior.value, placed.kind
+    gained = placed.by_group(gained) * placed.ranked
     groups = part.groups.with_columns(pages=part.pages, difference=gained)
     groups = groups.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(number)
-    pairs = pl.DataFrame(
-        {_GROUP: placed.group, "doc": placed.doc, "per_page": placed.per_page, "rank": placed.rank.astype(np.float64)}
-    ).join(groups, on=_GROUP, how="semi")
-    pairs = pairs.with_columns(as_text(placed.doc.dtype).alias("doc"))
+    here = np.flatnonzero(np.isin(np.arange(len(part.pages)), groups[_GROUP].to_numpy())[placed.pair_group])
+    columns = {"per_page": placed.per_page[kind[here]], "rank": placed.rank[kind[here]]}
+    pairs = pl.DataFrame({_GROUP: placed.pair_group[here], DOC: placed.doc.gather(here), **columns})
+    pairs = pairs.with_columns(as_text(placed.doc.dtype).alias(DOC))
     before = pairs.filter(pl.col("per_page") > 0).sort("per_page", descending=True, maintain_order=True)
     after = pairs.filter(pl.col("rank") > 0).sort("rank", maintain_order=True)
     for name, rows in (("before", before), ("after", after)):
-        lists = rows.group_by(_GROUP).agg(pl.col("doc").head(depth).alias(name))
+        lists = rows.group_by(_GROUP).agg(pl.col(DOC).head(depth).alias(name))
         groups = groups.join(lists, on=_GROUP, how="left", maintain_order="left")
     return groups.select(QUERY, "pages", "difference", pl.col("before", "after").fill_null([]))
 
@@ -508,9 +564,6 @@ class PageSums(Sums):
     moved_lent: Floats  # sum of w by class of ranks and cell, of others, shape (B, K)
     own: Floats  # sum of w b c / e by cell of the log, shape (K,)
     rest: Floats  # sum of w (g - b c / e) by class, shape (C,)
-    # Sums over queries, t_q the difference and N_q the pages: for the jackknife of t^2, t N and N^2 by
-    # 1 / (1 - N_q / N)^2, and of 1, t / N and (t / N)^2 for equal queries; for each end, shape (2, 6)
-    queries: Floats
     pages_squared: float
     # Of the clicks of a page under the model, by the log and by the ranking: sums of the variance given the query, of
     # the mean, and of its square over N; shape (2, 3)
@@ -518,97 +571,83 @@ class PageSums(Sums):
     halves: Floats  # N F and its variance; 0 where pages are not parted; shape (2,)
 
     @classmethod
-    def of(cls, posterior: PairAttractiveness, scope: Scope, pages: float, *, planned: bool = True) -> "PageSums":
+    def of(cls, posterior: PairAttractiveness, scope: Scope, *, planned: bool = True) -> "PageSums":
         """The sums of a part.
 
         Args:
             posterior: its pairs.
             scope: of which clicks.
-            pages: N of the whole log, within the scope.
-            planned: whether `spread` and `halves` are needed, which take a third of the time; they are 0 if not.
+            planned: whether `spread` and `halves` are needed, which take as long as all the rest; they are 0 if not.
         """
-        placed, part, by = posterior.placed, posterior.placed.part, posterior.placed.part.by
-        n_groups, n_pairs, n_cells = len(part.pages), len(placed.group), len(by.theta)
-        n_queries = int(part.query[-1]) + 1
-        chosen = placed.ranked & part.groups.with_columns(scope.groups.alias(CELL))[CELL].to_numpy()
-        inside, here = chosen[placed.group], chosen[part.group[part.pair]]
-        w, e, rows = placed.exposure_there * inside, placed.exposure * inside, part.row_exposure * here
+        placed, part, by, counts = (
+            posterior.placed,
+            posterior.placed.part,
+            posterior.placed.part.by,
+            posterior.placed.part.counts,
+        )
+        n_cells, n_queries, top = len(by.theta), int(part.query[-1]) + 1, np.ones(len(by.theta))
+        chosen = placed.ranked & part.groups.select(pl.lit(True) & scope.groups).to_series().to_numpy()
+        number, n_q = placed.number * chosen[placed.group], sum_by_number(part.query, part.pages * chosen, n_queries)
+        w, e, clicks = placed.exposure_there, placed.exposure, placed.clicks
         if scope.top is not None:
+            top = (by.position <= scope.top).astype(np.float64)
             w = w * (placed.rank <= scope.top)
-            here = here & (by.position[part.cell] <= scope.top)
-            rows = part.row_exposure * here
-            e = part.by_pair(rows, n_pairs)
-        g, b, query = posterior.value, posterior.kept, part.query[placed.group]
-        own, u, unseen = b * placed.rate, w - e, posterior.unseen
-        lent, rank_lent, query_lent = w[unseen], placed.class_of_rank[unseen], query[unseen]
-        w_seen, u_seen = w.copy(), u.copy()
-        w_seen[unseen] = u_seen[unseen] = 0.0
+            e, clicks = (counts.sum_by_unit(of * top[part.cell]) for of in (part.row_exposure, counts.clicks))
+        g, unseen, own = posterior.value, posterior.unseen, posterior.kept * placed.rate
+        lent, rank_lent, times = w[unseen], placed.class_of_rank[unseen], number[unseen]
+        w_seen = w.copy()
+        w_seen[unseen] = 0.0
+        u = w_seen - e
 
-        def by_query(of_seen: Floats, of_lent: Floats) -> Floats:
-            seen = sum_by_number(query, of_seen, n_queries)
-            return np.stack([seen + sum_by_number(query_lent, of_end, n_queries) for of_end in of_lent])
-
-        of_group = np.where(chosen, part.pages, 0.0)
-        n_q = sum_by_number(part.query, of_group, n_queries)
-        t = by_query(u_seen * g, lent * posterior.lent)
-        left_in = 1.0 / np.maximum(1.0 - n_q / max(pages, _TINY), 1e-9) ** 2
-        there = n_q > 0
-        mean = np.divide(t, n_q, out=np.zeros_like(t), where=there)
-        moments = (t**2 * left_in, t * n_q * left_in, n_q**2 * left_in + 0 * t, there + 0 * t, mean, mean**2)
-        variance = u_seen**2 * posterior.variance
-        slot = np.maximum(placed.slot, 0)
-        lent_slot = slot[unseen]
+        variance, weight = u**2 * posterior.variance, number * w_seen * own / placed.divisor
+        by_query = posterior.by_query(variance, (lent * posterior.lent) ** 2, chosen)
         of_rank = (rank_lent == rank for rank in range(_N_RANKS))
-        moved_lent = [part.by_slot_cell(lent_slot[own], lent[own]) for own in of_rank]
-        weight = np.divide(w_seen * own, placed.exposure, out=np.zeros(n_pairs), where=placed.exposure > 0)
-        spread = np.zeros((2, 3))
+        moved_lent = [part.by_cell_there(placed.mixture[unseen][at], (times * lent)[at]) for at in of_rank]
+        spread, halves = np.zeros((2, 3)), np.zeros(2)
         if planned:
-            g_of_row, theta_there = g[part.pair], part.slot_theta[slot]
+            g_of_row, theta_there = counts.spread(g), part.theta_there[placed.mixture]
+            of_rows = counts.spread(number) * part.row_exposure * top[part.cell] * g_of_row
             chances = np.minimum(by.theta[part.cell] * g_of_row, 1.0), np.minimum(theta_there * g, 1.0)
-            clicks = rows * g_of_row, w * g
-            group = part.group[part.pair], placed.group
-            means = [sum_by_number(of, values, n_groups) for of, values in zip(group, clicks, strict=True)]
+            means = (placed.by_group(of * g) * chosen for of in (e, w))
             spread[:] = [
-                [values.sum() - values @ p, m.sum(), np.sum(m**2 / np.maximum(part.pages, _TINY))]
-                for values, p, m in zip(clicks, chances, means, strict=True)
+                [m.sum() - values @ p, m.sum(), np.sum(m**2 / np.maximum(part.pages, _TINY))]
+                for values, p, m in zip((of_rows, number * w * g), chances, means, strict=True)
             ]
+            halves = _between_halves(placed, number, u * posterior.kept, g)
         return cls(
-            pages=float(of_group.sum()),
-            clicks=float(part.clicks @ here),
-            slots=float(e.sum()),
-            seen=float(u_seen @ g),
-            lent=sum_by_number(rank_lent, lent, _N_RANKS),
-            lent_squared=sum_by_number(rank_lent, lent**2, _N_RANKS),
-            supported=float(w_seen.sum()),
-            variance=float(variance.sum()),
-            variance_squared=np.sum(by_query(variance, (lent * posterior.lent) ** 2) ** 2, axis=1),
-            lever=_by_class(posterior.number, u_seen * (1 - b)),
-            moved=part.by_slot_cell(slot, w_seen * g),
+            pages=float(n_q.sum()),
+            clicks=float(number @ clicks),
+            slots=float(number @ e),
+            seen=float((number * u) @ g),
+            lent=sum_by_number(rank_lent, times * lent, _N_RANKS),
+            lent_squared=sum_by_number(rank_lent, times * lent**2, _N_RANKS),
+            supported=float(number @ w_seen),
+            variance=float(number @ variance),
+            variance_squared=np.sum(by_query**2, axis=1),
+            lever=_by_class(posterior.number, number * u * (1 - posterior.kept)),
+            moved=part.by_cell_there(placed.mixture, number * w_seen * g),
             moved_lent=np.stack(moved_lent),
-            own=sum_by_number(part.cell, weight[part.pair] * part.row_exposure, n_cells),
-            rest=_by_class(posterior.number, w_seen * (g - own)),
-            queries=np.stack([of.sum(1) for of in moments], axis=1),
+            own=sum_by_number(part.cell, counts.spread(weight) * part.row_exposure, n_cells),
+            rest=_by_class(posterior.number, number * w_seen * (g - own)),
             pages_squared=float(np.sum(n_q**2)),
             spread=spread,
-            halves=_between_halves(placed, u * b, g) if planned else np.zeros(2),
+            halves=halves,
         )
 
 
-def _between_halves(placed: Placed, weight: Floats, value: Floats) -> Floats:
+def _between_halves(placed: Placed, number: Floats, weight: Floats, value: Floats) -> Floats:
     """A weighted sum of attractiveness by the earlier half of the pages, less that by the later; and its variance."""
-    part, n_pairs = placed.part, len(placed.group)
-    if part.late is None:
-        return np.zeros(2)
-    rates, noises, there = list[Floats](), list[Floats](), np.ones(n_pairs, bool)
-    for half in (~part.late, part.late):
-        rows = (part.row_exposure, part.row_exposure * part.by.theta[part.cell], part.clicks)
-        exposure, squared, clicks = (part.by_pair(values * half, n_pairs) for values in rows)
+    part, counts = placed.part, placed.part.counts
+    rates, noises, there = list[Floats](), list[Floats](), np.ones(counts.n_units, bool)
+    for late in range(2):
+        rows = (part.row_exposure, part.row_exposure * part.by.theta[part.cell], counts.clicks)
+        exposure, squared, clicks = (counts.sum_by_unit(values * (counts.cell % 2 == late)) for values in rows)
         of_half = replace(placed, exposure=exposure, squared=squared, clicks=clicks)
         there &= exposure > 0
         rates.append(of_half.rate)
         noises.append(of_half.noise(value))
     apart = np.where(there, weight, 0.0)
-    return np.array([apart @ (rates[0] - rates[1]), apart**2 @ (noises[0] + noises[1])])
+    return np.array([number @ (apart * (rates[0] - rates[1])), number @ (apart**2 * (noises[0] + noises[1]))])
 
 
 @dataclass(frozen=True)
@@ -619,7 +658,7 @@ class Prediction:
     difference: float
     std_error: float  # for the same queries
     interval: Ends  # 95 %, for the same queries, whatever documents that were never shown are worth
-    new_interval: Ends  # for queries like these; NaN where nearly all pages are of one query
+    new_interval: Ends  # for queries like these; NaN where nearly all pages are of one query, or it was left out
     bounds: Ends  # chance aside: documents that were never shown clicked never, or whenever examined
     unsupported: float  # share of the ranking's exposure that goes to documents that were never shown
     filled: float  # the exposure that it gives, over that of the log
@@ -650,7 +689,11 @@ class Prediction:
 
 
 def predict(
-    sums: PageSums, prior: Prior, covariance: Floats | None, observed_variance: float | None = None
+    sums: PageSums,
+    prior: Prior,
+    covariance: Floats | None,
+    observed_variance: float | None = None,
+    gains: Iterable[pl.DataFrame] = (),
 ) -> Prediction:
     """Predict from the sums of a log.
 
@@ -660,9 +703,16 @@ def predict(
         covariance: of log theta, shape (K, K); None takes theta as known.
         observed_variance: of the clicks of a page of the log. That of the ranking is then as many times what the model
             says, because clicks of a page share more than the model knows; None takes the model's.
+        gains: of each query, in parts (see `PairAttractiveness.gains`); none leaves out the interval for new queries.
     """
-    n, lent = sums.pages, float(sums.lent.sum())
-    errors, intervals, new_intervals = zip(*(_end(sums, prior, covariance, end) for end in range(2)), strict=True)
+    n, lent, moments = sums.pages, float(sums.lent.sum()), np.zeros((6, 2))
+    for part in gains:
+        t, n_q = part.select("low", "high").to_numpy(), part.select("pages").to_numpy()
+        left_in = 1.0 / np.maximum(1.0 - n_q / n, 1e-9) ** 2
+        of_part = t**2 * left_in, t * n_q * left_in, n_q**2 * left_in + 0 * t, 1 + 0 * t, t / n_q, (t / n_q) ** 2
+        moments += np.sum(of_part, axis=1)
+    ends = (_end(sums, prior, covariance, moments[:, end], end) for end in range(2))
+    errors, intervals, new_intervals = zip(*ends, strict=True)
     within, mean, squared = sums.spread.T / n
     variances = within + np.maximum(squared - mean**2, 0.0)
     if observed_variance is not None:
@@ -682,8 +732,14 @@ def predict(
     )
 
 
-def _end(sums: PageSums, prior: Prior, covariance: Floats | None, end: int) -> tuple[float, Ends, Ends]:
-    """Error, interval and interval for new queries, with unseen documents worth the least (0) or the most (1)."""
+def _end(
+    sums: PageSums, prior: Prior, covariance: Floats | None, moments: Floats, end: int
+) -> tuple[float, Ends, Ends]:
+    """Error, interval and interval for new queries, with unseen documents worth the least (0) or the most (1).
+
+    The moments are sums over queries, t_q the difference and N_q the pages: for the jackknife of t^2, t N and N^2 by
+    1 / (1 - N_q / N)^2, and of 1, t / N and (t / N)^2 for equal queries.
+    """
     n, lent = sums.pages, prior.lent[end]
     value = (sums.seen + float(sums.lent @ lent)) / n
     mixed = sums.rest @ prior.share + (sums.lent * lent) @ prior.share[prior.lender]
@@ -703,9 +759,9 @@ def _end(sums: PageSums, prior: Prior, covariance: Floats | None, end: int) -> t
     # Satterthwaite; the parts of clicks and of means are taken to meet in the same queries
     together = (np.sqrt(sums.variance_squared[end]) + np.sqrt(np.sum(influence**4))) / n**2
     degrees = max((of_clicks + of_means) ** 2 / max(float(together) ** 2, _TINY), _FEWEST_DEGREES)
-    squares, products, pages, n_queries, mean, mean_squares = sums.queries[end]
+    squares, products, pages, n_queries, mean, mean_squares = moments
     jackknife = (squares - 2 * value * products + value**2 * pages) / n**2
-    between = (mean_squares - mean**2 / n_queries) / max(n_queries - 1, 1.0)
+    between = (mean_squares - mean**2 / max(n_queries, 1.0)) / max(n_queries - 1, 1.0)
     spread = float(max(jackknife, between * sums.pages_squared / n**2))
     new = spread + of_theta + of_means
     effective = n**2 / sums.pages_squared  # number of queries
@@ -716,7 +772,7 @@ def _end(sums: PageSums, prior: Prior, covariance: Floats | None, end: int) -> t
         return value - half, value + half
 
     same = of_clicks + of_means + of_theta
-    of_new = around(new, degrees_new) if effective >= _FEWEST_QUERIES else (np.nan, np.nan)
+    of_new = around(new, degrees_new) if n_queries and effective >= _FEWEST_QUERIES else (np.nan, np.nan)
     return float(np.sqrt(same)), around(same, degrees), of_new
 
 
@@ -732,14 +788,13 @@ def browsing_difference(posterior: PairAttractiveness) -> float:
         posterior: pairs of whole queries, with counts by position and last click above.
     """
     placed, value = posterior.placed, posterior.value
-    part, by, there = placed.part, placed.part.by, placed.exposure_there > 0
+    part, by = placed.part, placed.part.by
     n_contexts, n_ranks, n_groups = int(by.context.max()) + 1, int(by.position.max()) + 1, len(part.pages)
     theta = np.zeros((n_contexts, n_ranks, n_ranks))
     theta[by.context, by.position, by.cells[PREVIOUS_CLICK].to_numpy()] = np.nan_to_num(by.theta)
-    group, rank = placed.group[there], placed.rank[there]
-    pages = placed.exposure_there[there] / part.slot_theta[placed.slot[there]]  # that have this rank
-    attraction = np.zeros((n_groups, n_ranks))
-    attraction[group, rank] = value[there] * pages / part.pages[group]
+    there = (placed.exposure_there > 0)[placed.kind]
+    group, kind, attraction = placed.pair_group[there], placed.kind[there], np.zeros((n_groups, n_ranks))
+    attraction[group, placed.rank[kind]] = (value * placed.pages_there)[kind] / part.pages[group]
     context = part.groups[CONTEXT].to_numpy()
     clicks, last = np.zeros(n_groups), np.zeros((n_groups, n_ranks))  # probability of each rank of the last click
     last[:, 0] = 1.0
@@ -748,8 +803,9 @@ def browsing_difference(posterior: PairAttractiveness) -> float:
         last[:, :at] -= clicked
         last[:, at] = clicked.sum(axis=1)
         clicks += last[:, at]
-    of_log = placed.used
-    return float(clicks @ (part.pages * placed.ranked) - placed.exposure[of_log] @ value[of_log])
+    return float(
+        clicks @ (part.pages * placed.ranked) - (placed.number * placed.exposure)[placed.used] @ value[placed.used]
+    )
 
 
 UNIT = "posbias_unit"
@@ -820,10 +876,9 @@ def page_slope(rows: pl.DataFrame, by: CellTheta, covariance: Floats | None) -> 
 
 def _attractiveness(part: ShownPart, exposure: Floats, squared: Floats, clicks: Floats) -> Floats:
     """Shrunken attractiveness of each pair by some of its rows, shape (P,)."""
-    nowhere = np.full(len(exposure), -1)
-    everywhere = np.ones(len(part.pages), bool)
-    doc = part.pairs[DOC]
-    placed = Placed(part, doc, everywhere, part.group, nowhere, nowhere, 0 * exposure, exposure, squared, clicks)
+    each, ranked = np.arange(len(exposure)), np.ones(len(part.pages), bool)
+    there = part.group, 0 * each, 0 * each, 0 * exposure
+    placed = Placed(part, ranked, part.pairs[DOC], part.group, each, *there, exposure, squared, clicks)
     return Prior.fit(placed).posterior(placed).value
 
 

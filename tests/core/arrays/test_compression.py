@@ -44,6 +44,13 @@ def test_compression_keeps_every_count_and_leaves_no_two_signatures_equal(table:
     np.testing.assert_array_equal(compressed.multiplicity, np.bincount(signature, minlength=compressed.n_units))
 
 
+def test_units_that_differ_in_what_is_beside_them_stay_apart() -> None:
+    table, beside = dense_table(np.ones((4, 2)), np.zeros((4, 2))), np.array([1.0, 2.0, 1.0, 2.0])
+    compressed, signature = compress(table, beside=[beside, beside[::-1].copy()])
+    assert signature[0] == signature[2] != signature[1] == signature[3]
+    np.testing.assert_array_equal(compressed.multiplicity, [2, 2])
+
+
 def test_last_bits_of_weighted_counts_do_not_change_the_order_of_signatures() -> None:
     rng = np.random.default_rng(0)
     impressions = rng.integers(1, 9, (2000, 3)) * 0.9 ** rng.integers(0, 99, (2000, 3))

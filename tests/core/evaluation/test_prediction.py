@@ -12,6 +12,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.evaluation.break_even import POWERS, Bend, BreakEven, bends
 from posbias.core.evaluation.clicked import RANK
 from posbias.core.evaluation.prediction import (
+    CLASS,
     CONTEXT,
     CellTheta,
     PageSums,
@@ -94,8 +95,8 @@ def predicted(
     """Return a prediction from counts in one part."""
     placed = Placed.of(ShownPart.of(counts, by), rank)
     prior = Prior.fit(placed)
-    pages = float(placed.part.pages[placed.ranked].sum())
-    return predict(PageSums.of(prior.posterior(placed), scope, pages), prior, covariance)
+    posterior = prior.posterior(placed)
+    return predict(PageSums.of(posterior, scope), prior, covariance, gains=[posterior.gains()])
 
 
 def near(one: Prediction, other: Prediction) -> bool:
@@ -132,7 +133,7 @@ def test_the_posterior_and_the_sums_are_those_of_their_equations(small: World) -
     rank = ranks(np.random.default_rng(3).random(small.gamma.shape))
     placed = Placed.of(ShownPart.of(small.counts, theta_of(THETA)), lists(rank))
     prior = Prior.fit(placed)
-    sums = PageSums.of(prior.posterior(placed), ALL, 1e9)
+    sums = PageSums.of(prior.posterior(placed), ALL)
     difference, variance, lent, last = 0.0, 0.0, 0.0, np.array([1, 2, 3, 5, 10, 20])
     for query in range(len(rank)):
         pages = small.shown[query, :, 0].sum()
@@ -166,30 +167,37 @@ def test_a_rank_is_examined_as_the_cells_there_that_the_pages_of_the_query_have(
     posterior = Prior.fit(placed).posterior(placed)
     pages = np.stack([of.shown.sum((1, 2)) / K for of in (small, under)])  # by block and query
     np.testing.assert_allclose(placed.part.pages, pages.sum(0))
-    at, there = placed.rank - 1, placed.rank > 0
-    of_cells = pages[:, placed.group] * theta.reshape(2, K)[:, at] * there  # by block and pair
-    np.testing.assert_allclose(placed.exposure_there, of_cells.sum(0))
-    sums = PageSums.of(posterior, ALL, float(pages.sum()))
-    seen = posterior.value * (placed.exposure > 0)
+    group, kind = placed.pair_group, placed.kind
+    at, there = placed.rank[kind] - 1, placed.rank[kind] > 0
+    of_cells = pages[:, group] * theta.reshape(2, K)[:, at] * there  # by block and pair
+    np.testing.assert_allclose(placed.exposure_there[kind], of_cells.sum(0))
+    sums = PageSums.of(posterior, ALL)
+    seen = (posterior.value * (placed.exposure > 0))[kind]
     moved = [np.bincount(at[there], (of_block * seen)[there], K) for of_block in of_cells]
     np.testing.assert_allclose(sums.moved, np.concatenate(moved))
-    squared = Placed.of(placed.part, lists(rank)).bent(Bend(power=2.0))
-    of_squares = pages[:, placed.group] * theta.reshape(2, K)[:, at] ** 2 * there
-    np.testing.assert_allclose(squared.exposure_there, of_squares.sum(0))
+    of_squares = pages[:, group] * theta.reshape(2, K)[:, at] ** 2 * there
+    np.testing.assert_allclose(placed.bent(Bend(power=2.0)).exposure_there[kind], of_squares.sum(0))
     np.testing.assert_allclose(sums.moved_lent.sum() + sums.moved.sum(), np.sum(of_cells * np.where(seen, seen, 1)))
 
 
 def test_parts_of_whole_queries_add_up(small: World) -> None:
     rank, by = lists(ranks(small.gamma)), theta_of(THETA)
     whole = Placed.of(ShownPart.of(small.counts, by), rank)
-    prior, pages = Prior.fit(whole), float(whole.part.pages.sum())
-    halves = [
-        PageSums.of(prior.posterior(Placed.of(ShownPart.of(rows, by), rank)), ALL, pages)
-        for rows in (small.counts.filter(pl.col("query") % 3 == 0), small.counts.filter(pl.col("query") % 3 > 0))
-    ]
+    prior = Prior.fit(whole)
+    parts = small.counts.filter(pl.col("query") % 3 == 0), small.counts.filter(pl.col("query") % 3 > 0)
+    halves = [prior.posterior(Placed.of(ShownPart.of(rows, by), rank)) for rows in parts]
+    sums, gains = [PageSums.of(half, ALL) for half in halves], [half.gains() for half in halves]
     covariance: Floats = 0.01 * np.diag(np.arange(K, dtype=np.float64))
-    one = predict(PageSums.of(prior.posterior(whole), ALL, pages), prior, covariance)
-    assert near(predict(halves[0] + halves[1], prior, covariance), one)
+    one = predicted(small.counts, rank, by, covariance)
+    assert near(predict(sums[0] + sums[1], prior, covariance, gains=gains), one)
+
+
+def test_pairs_that_are_alike_count_as_if_each_stood_for_itself() -> None:
+    made, by = world(12, queries=60, pages=150), theta_of(THETA)
+    rank, own_class = lists(ranks(made.gamma)), pl.col("query").cast(pl.String).alias(CLASS)
+    kinds = [Placed.of(ShownPart.of(rows, by), rank) for rows in (made.counts, made.counts.with_columns(own_class))]
+    assert len(kinds[0].number) < 0.8 * len(kinds[1].number)
+    assert near(predicted(made.counts.with_columns(own_class), rank, by), predicted(made.counts, rank, by))
 
 
 def test_scale_of_theta_and_names_and_order_of_rows_mean_nothing(small: World) -> None:
@@ -254,11 +262,7 @@ def test_the_top_and_groups_are_parts_of_all(small: World) -> None:
     assert by.contexts == ["device=desktop", "device=phone"]
     placed = Placed.of(ShownPart.of(counts, by), rank)
     prior, scopes = Prior.fit(placed), [Scope(name, part=(CONTEXT, number)) for number, name in enumerate(by.contexts)]
-    pages = [float(by.pages(counts).filter(scope.groups)["pages"].sum()) for scope in scopes]
-    halves = [
-        predict(PageSums.of(prior.posterior(placed), scope, of), prior, None)
-        for scope, of in zip(scopes, pages, strict=True)
-    ]
+    halves = [predict(PageSums.of(prior.posterior(placed), scope), prior, None) for scope in scopes]
     assert sum(half.pages * half.difference for half in halves) == pytest.approx(one.pages * one.difference, rel=1e-9)
 
 
@@ -303,7 +307,7 @@ def test_without_an_effect_of_clicks_above_the_browsing_model_is_the_position_ba
     placed = Placed.of(ShownPart.of(counts, by), rank)
     prior = Prior.fit(placed)
     summed = counts.group_by("query", "doc", "position").agg(pl.col("impressions", "clicks").sum())
-    one = PageSums.of(prior.posterior(Placed.of(ShownPart.of(summed, theta_of(THETA)), rank)), ALL, 1e9)
+    one = PageSums.of(prior.posterior(Placed.of(ShownPart.of(summed, theta_of(THETA)), rank)), ALL)
     assert browsing_difference(prior.posterior(placed)) == pytest.approx(
         one.seen + float(one.lent @ prior.lent[2]), rel=1e-9
     )
@@ -315,12 +319,12 @@ def test_the_browsing_model_expects_what_all_ways_to_click_on_a_page_add_up_to(s
     rank = ranks(np.random.default_rng(6).random(small.gamma.shape))
     placed = Placed.of(ShownPart.of(counts, by), lists(rank))
     prior = Prior.fit(placed)
-    seen = placed.exposure > 0
-    value = np.where(seen, prior.posterior(placed).value, prior.lent[2][placed.class_of_rank])
-    total = -float(placed.exposure[seen] @ value[seen])
+    seen, kind = placed.exposure > 0, placed.kind
+    value = np.where(seen, prior.posterior(placed).value, prior.lent[2][placed.class_of_rank])[kind]
+    total = -float((placed.exposure * seen)[kind] @ value)
     for query in range(len(rank)):
-        here = (placed.group == query) & (placed.exposure_there > 0)
-        g = value[here][np.argsort(placed.rank[here])]
+        here = (placed.pair_group == query) & (placed.exposure_there > 0)[kind]
+        g = value[here][np.argsort(placed.rank[kind[here]])]
         for clicks in product((0, 1), repeat=K):
             chance, last = 1.0, 0
             for position, click in enumerate(clicks):
@@ -343,9 +347,10 @@ def test_the_turning_point_is_where_a_prediction_under_bent_theta_is_zero(seed: 
     placed, bent = Placed.of(ShownPart.of(made.counts, theta_of(THETA)), rank), list[Prediction]()
     for bend in bends(0.0):  # from the same pairs, what a prediction by itself says
         under = placed.bent(bend)
-        prior, pages = Prior.fit(under), float(under.part.pages[under.ranked].sum())
-        sums = PageSums.of(prior.posterior(under), ALL, pages)
-        bent.append(predict(sums, prior, bend.power**2 * covariance))
+        prior = Prior.fit(under)
+        posterior = prior.posterior(under)
+        sums, gains = PageSums.of(posterior, ALL), posterior.gains()
+        bent.append(predict(sums, prior, bend.power**2 * covariance, gains=[gains]))
         assert near(bent[-1], by_itself(bend.power))
     whole, *others = ((one.difference, *one.interval) for one in (by_itself(1.0), *bent))
     found = BreakEven.of(whole, others)
