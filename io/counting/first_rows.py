@@ -1,4 +1,4 @@
-"""Quantities of the first rows of a log: rounded ids, an order that was lost, columns that decide relevance."""
+"""Quantities of the first rows of a log, for the table of faults: rounded ids, sorted pages, deciding columns."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ _FALSE = 0.001  # share of the logs without such a column in which one is named
 
 @dataclass(frozen=True)
 class FirstRows:
-    """The first good rows of a log."""
+    """The first accepted rows of a log."""
 
     rows: pl.DataFrame  # canonical impressions
     columns: tuple[str, ...]  # those that no role takes, beside them
@@ -62,7 +62,7 @@ class FirstRows:
 
 
 def look_at_first_rows(read: ReadLog, most: int, sample: pl.DataFrame | None) -> FirstRows | None:
-    """Read the first rows again, with the columns that an engine does not keep.
+    """Read the first rows again, with columns that the engine does not retain.
 
     Args:
         read: the log.
@@ -78,14 +78,14 @@ def look_at_first_rows(read: ReadLog, most: int, sample: pl.DataFrame | None) ->
     columns = tuple(name for name in dict.fromkeys(names) if name not in RESERVED)[:_MOST_COLUMNS]
     is_read = sample is not None and not columns and _BELOW not in read.rejected
     if log.raw is not None or log.roles.impressions is not None or is_read:
-        return None if sample is None else FirstRows(sample, (), None, _of_bases(sample, (), log))
-    counted = _read(log, columns, most)
+        return None if sample is None else FirstRows(sample, (), None, _base_quantities(sample, (), log))
+    counted = _read_first_rows(log, columns, most)
     rows = good_rows(counted.lazy()).collect()
-    return FirstRows(rows, columns, _clients(rows, columns, log), _of_bases(counted, columns, log))
+    return FirstRows(rows, columns, _clients(rows, columns, log), _base_quantities(counted, columns, log))
 
 
-def _read(log: Log, columns: Sequence[str], most: int) -> pl.DataFrame:
-    """The first rows, with further columns; also those above the first position."""
+def _read_first_rows(log: Log, columns: Sequence[str], most: int) -> pl.DataFrame:
+    """Read the first rows with further columns, including rows above the first position."""
     seen = replace(log, roles=replace(log.roles, cluster=tuple(columns)))
     with reading([*log.sources, *log.click_sources]):
         known = seen.impressions.collect_schema()
@@ -95,8 +95,8 @@ def _read(log: Log, columns: Sequence[str], most: int) -> pl.DataFrame:
         return rows.collect(engine="streaming")
 
 
-def _of_bases(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> dict[str, Quantity]:
-    """Pages that count from another base than most, and the column or the days that tell them apart.
+def _base_quantities(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> dict[str, Quantity]:
+    """Find pages whose positions start at another base than most, and the column or days that separate them.
 
     Args:
         rows: canonical impressions, those above the first position among them.
@@ -127,12 +127,12 @@ def _of_bases(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> dict[str,
         how = sql_counted_from(own, shifted.usual[0] - shifted.span[0], condition) if own else ""
         above = f"; if something stands above the results there, such as an advert, use --cell {column} instead"
         apart = {"pages_told_apart": which, "from_one_base": (how and f": {how}") + above * (name != PERIOD)}
-        return quantities_of_bases(shifted, log) | apart
-    return quantities_of_bases(shifted, log)
+        return base_quantities(shifted, log) | apart
+    return base_quantities(shifted, log)
 
 
-def quantities_of_bases(shifted: ShiftedPages, log: Log) -> dict[str, Quantity]:
-    """Where pages start and end, as the log counts positions."""
+def base_quantities(shifted: ShiftedPages, log: Log) -> dict[str, Quantity]:
+    """Return where pages start and end, in the positions of the log."""
     base = log.request.rules.position_base - 1 if log.raw is None else 0
     places = ("shifted_first", "shifted_last", "usual_first", "usual_last")
     own = [place + base for place in (*shifted.span, *shifted.usual)]
@@ -140,14 +140,14 @@ def quantities_of_bases(shifted: ShiftedPages, log: Log) -> dict[str, Quantity]:
 
 
 def _free_columns(log: Log) -> list[str]:
-    """Columns that no role takes, whose values may be names."""
+    """Columns without a role whose values may be labels."""
     schema = log.flat_schema
     kinds = {name: schema[name] for name in free_columns(log) if name in schema}
     return [name for name, kind in kinds.items() if not (kind.is_temporal() or kind.is_nested())]
 
 
 def _clients(rows: pl.DataFrame, names: Sequence[str], log: Log) -> Clients | None:
-    """The clients: of several columns it is the one with most values; visits serve where none holds users."""
+    """Summarise clients: by the user column with most values, or else the visit column; None if there are too few."""
     plain = {name: plain_name(name) for name in names}
     columns = [name for name in names if plain[name] in CLIENTS] or [name for name in names if plain[name] in VISITS]
     if not columns:
@@ -162,15 +162,15 @@ def _clients(rows: pl.DataFrame, names: Sequence[str], log: Log) -> Clients | No
     return Clients(column, len(sizes), sum(sizes), max(sizes) / sum(sizes), robots_among(counts), can_query)
 
 
-def of_first_rows(first: FirstRows, log: Log) -> dict[str, Quantity]:
-    """What the first rows show: clients, ids, the order of pages, columns that decide relevance."""
+def first_row_quantities(first: FirstRows, log: Log) -> dict[str, Quantity]:
+    """Quantities of clients, ids, the order of pages, and columns that decide relevance."""
     rows = first.rows
     if not rows.height:
         return {}
     of_rows: dict[str, Quantity] = {
         "rows_looked_at": rows.height,
         **of_ids(rows, log),
-        **_of_order(rows),
+        **_order_quantities(rows),
         **first.bases,
     }
     if rows[QUERY].dtype == pl.String and not log.roles.no_query and log.roles.query:
@@ -181,11 +181,17 @@ def of_first_rows(first: FirstRows, log: Log) -> dict[str, Quantity]:
         empty = rows.filter(pl.col(QUERY).str.strip_chars() == "").height / rows.height
         of_rows |= {"empty_queries": empty, "query_column": column, "without_empty": how}
     of_users = {} if first.clients is None else _of_users(rows, first.clients, log)
-    return of_rows | dict(first.bases) | of_clients(first.clients) | of_users | _of_columns(rows, first.columns)
+    return (
+        of_rows
+        | dict(first.bases)
+        | client_quantities(first.clients)
+        | of_users
+        | _deciding_column(rows, first.columns)
+    )
 
 
-def of_clients(clients: Clients | None) -> dict[str, Quantity]:
-    """The largest client, and those that click like robots."""
+def client_quantities(clients: Clients | None) -> dict[str, Quantity]:
+    """Quantities of the largest client, and of clients that click like robots."""
     if clients is None:
         return {}
     known = {"client_column": clients.column, "largest_client": clients.share, "rows_of_clients": clients.rows}
@@ -222,7 +228,12 @@ def _of_users(rows: pl.DataFrame, clients: Clients, log: Log) -> dict[str, Quant
     change = None
     if SESSION in known.columns:  # on the first pages, nothing has moved yet
         first = known.filter(pl.col(SESSION) == pl.col(SESSION).first().over(QUERY, user))
-        both = _theta(known).join(_theta(first), on=POSITION, suffix="_first").filter(pl.col(POSITION) > 1).drop_nans()
+        both = (
+            _theta_by_position(known)
+            .join(_theta_by_position(first), on=POSITION, suffix="_first")
+            .filter(pl.col(POSITION) > 1)
+            .drop_nans()
+        )
         ratio = (both["theta"] / both["theta_first"]).log().to_numpy()
         change = float(np.expm1(abs(ratio.mean()))) if both.height else None
     can_query = clients.can_query and roles.timestamp is not None and len(roles.session) == 1
@@ -231,8 +242,8 @@ def _of_users(rows: pl.DataFrame, clients: Clients, log: Log) -> dict[str, Quant
     return {"moved_for_user": user, "first_pages": how, **moves}
 
 
-def _of_order(rows: pl.DataFrame) -> dict[str, Quantity]:
-    """The order of the documents of a page."""
+def _order_quantities(rows: pl.DataFrame) -> dict[str, Quantity]:
+    """Shares of pages whose documents are sorted by id, or by click."""
     order = page_order(rows.head(_ROWS_OF_ORDER)) if SESSION in rows.columns else None
     if order is None or order["pages"] < _FEWEST_PAGES:
         return {}
@@ -246,15 +257,18 @@ def _of_order(rows: pl.DataFrame) -> dict[str, Quantity]:
     }
 
 
-def _of_columns(rows: pl.DataFrame, columns: Sequence[str]) -> dict[str, Quantity]:
-    """The column that decides relevance most, if any does."""
+def _deciding_column(rows: pl.DataFrame, columns: Sequence[str]) -> dict[str, Quantity]:
+    """The column that decides relevance most; empty if none does."""
     rows = rows.filter(pl.col(POSITION) <= _DEEPEST)
     found = [(name, relevance_score(rows, name)) for name in page_level_columns(rows, columns)]
     scores = [(score, name) for name, score in found if score is not None]
     score, name = max(scores, default=(-np.inf, ""))
     if score <= NormalDist().inv_cdf(1 - _FALSE / max(len(scores), 1)):
         return {}
-    without, apart = _theta(rows), _theta(rows.with_columns(pl.struct(QUERY, name).rank("dense").alias(QUERY)))
+    without, apart = (
+        _theta_by_position(rows),
+        _theta_by_position(rows.with_columns(pl.struct(QUERY, name).rank("dense").alias(QUERY))),
+    )
     both = without.join(apart, on=POSITION, suffix="_apart").drop_nans()
     if not both.height:
         return {}
@@ -271,11 +285,11 @@ def _of_columns(rows: pl.DataFrame, columns: Sequence[str]) -> dict[str, Quantit
     }
 
 
-_OF_PAGES = {
+_PAGE_WORDS = {
     *("ad", "ads", "advert", "adverts", "advertisement", "banner", "block", "answer", "ai", "overview", "snippet"),
     *("layout", "template", "design", "widget", "panel", "promo", "module", "carousel", "box", "onebox", "map"),
 }
-_OF_PEOPLE = {
+_PEOPLE_WORDS = {
     *("device", "os", "platform", "browser", "app", "client", "user", "member", "customer", "gender", "age", "segment"),
     *("country", "market", "region", "city", "locale", "language", "lang", "shop", "store", "channel", "referrer"),
 }
@@ -286,7 +300,7 @@ _SILENT = 20  # clicks to expect where there are none
 
 
 def find_layout(log: Log) -> list[Finding]:
-    """The column by whose values, one a page, attention falls differently: what is on the page, or who looks at it.
+    """Find a column, constant within pages, whose values have different propensities: of the page, or of its users.
 
     It is compared as a cell, by the test of the product form. A column that decides relevance is left out (see
     `relevance_score`).
@@ -294,27 +308,27 @@ def find_layout(log: Log) -> list[Finding]:
     if not log.has_sessions or log.roles.cell or log.roles.context or log.raw is not None or log.roles.weight:
         return []
     columns = [name for name in _free_columns(log) if name not in RESERVED][:_MOST_COLUMNS]
-    rows = _read(log, columns, _ROWS_OF_LAYOUT).filter(pl.col(REJECTED) == 0, pl.col(POSITION) <= _DEEPEST)
+    rows = _read_first_rows(log, columns, _ROWS_OF_LAYOUT).filter(pl.col(REJECTED) == 0, pl.col(POSITION) <= _DEEPEST)
     names = [name for name in page_level_columns(rows, columns) if rows[name].n_unique() <= _MOST_LAYOUTS]
     level, found = _FALSE / max(len(names), 1), list[tuple[float, str, str]]()
     for name in names:
-        how = _split(rows, name, level)
+        how = _column_effect(rows, name, level)
         decides = None if how is None else relevance_score(rows, name)
         if how is not None and (decides is None or decides <= NormalDist().inv_cdf(1 - level)):
             found.append((*how, name))
     if not found:
         return []
     _, how, name = min(found)
-    if not _OF_PAGES.isdisjoint(words_in(name)):
+    if not _PAGE_WORDS.isdisjoint(words_in(name)):
         return [Finding(f"{how}: it is part of where a result stands", option("--cell", name), certain=False)]
-    if not _OF_PEOPLE.isdisjoint(words_in(name)):
+    if not _PEOPLE_WORDS.isdisjoint(words_in(name)):
         return [Finding(f"{how}. Name it with --context {name}: each of its values has propensities of its own")]
     which = f"--cell {name} if the page differs by it (an advert above, a layout), with --context {name} if people do"
     return [Finding(f"{how}. Name it with {which}", certain=False)]
 
 
-def _split(rows: pl.DataFrame, name: str, level: float) -> tuple[float, str] | None:
-    """The p-value, and in words, how propensities of the values of a column differ; None where hardly."""
+def _column_effect(rows: pl.DataFrame, name: str, level: float) -> tuple[float, str] | None:
+    """Return the p-value and a sentence of how propensities differ by a column; None if they hardly differ."""
     statistics, estimate = _estimate(rows, (name,))
     if estimate is None or estimate.fitted is None:
         return None
@@ -339,8 +353,8 @@ def _split(rows: pl.DataFrame, name: str, level: float) -> tuple[float, str] | N
     return product.test.p_value, text
 
 
-def _theta(rows: pl.DataFrame) -> pl.DataFrame:
-    """`position` and the conditional estimate `theta` of rows in memory."""
+def _theta_by_position(rows: pl.DataFrame) -> pl.DataFrame:
+    """Estimate `theta` by `position` from rows in memory, by the conditional estimator."""
     statistics, estimate = _estimate(rows)
     if estimate is None:
         return pl.DataFrame(schema={POSITION: pl.Int32, "theta": pl.Float64})
@@ -348,7 +362,7 @@ def _theta(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _estimate(rows: pl.DataFrame, cell: tuple[str, ...] = ()) -> tuple[SufficientStatistics, Estimate | None]:
-    """The counts of rows in memory, and the conditional estimate; None where there is none."""
+    """Count rows in memory and estimate theta by the conditional estimator; None if it cannot be estimated."""
     plan = StatisticsPlan(get_model("pbm"), cell=cell)
     counted = plan.count_in_cells(nw.from_native(rows.select(QUERY, DOC, POSITION, CLICK, *cell).lazy())).to_native()
     statistics = merge_parts([compress_part(counted.sort(plan.keys).collect(), plan)], plan)

@@ -1,4 +1,4 @@
-"""The profile of a log: quantities by name, which the table of faults (`io/log/faults.toml`) compares with limits.
+"""The profile of a log: named quantities, which the table of faults (`io/log/faults.toml`) compares with limits.
 
 They come from the counts, as these are made (`WithFacts`), from a sample of whole pages, and from the first rows.
 
@@ -52,7 +52,7 @@ from posbias.core.models import get_model
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.io.counting.count import WithFacts, store_part
-from posbias.io.counting.first_rows import FirstRows, look_at_first_rows, of_first_rows, quantities_of_bases
+from posbias.io.counting.first_rows import FirstRows, base_quantities, first_row_quantities, look_at_first_rows
 from posbias.io.engines.engine import Engine, ReadLog, collected, sample_rows, sums_by
 from posbias.io.log.click_log import Log
 from posbias.io.log.faults import Quantity, faults_in, is_top
@@ -83,7 +83,7 @@ _Quantities = dict[str, Quantity]
 
 
 def facts_of_rows(read: ReadLog, plan: StatisticsPlan) -> LogFacts | None:
-    """The facts of a log whose rows are not counted; None where none is left."""
+    """Facts of a log that is not counted; None if it has no rows."""
     of_parts = read.buckets.map(partial(_facts_of_rows, deepest=plan.max_position))
     known = [facts for facts in of_parts if facts is not None]
     return add_facts(known) if known else None
@@ -98,7 +98,7 @@ def _facts_of_rows(_: int, rows: pl.LazyFrame, deepest: int | None) -> LogFacts 
 
 
 def sample_of_pages(read: ReadLog, most: int, *, of_queries: bool = False) -> pl.DataFrame | None:
-    """About so many rows of whole pages at most, or all pages of some queries; None where a log has no sessions.
+    """Sample whole pages, about `most` rows; or all pages of a sample of queries. None without sessions.
 
     A page whose documents belong to several queries is chosen by its session, as else parts of it would be.
     """
@@ -122,7 +122,7 @@ def pages_to_test(read: ReadLog | None, plan: StatisticsPlan) -> CountedPages | 
 def faults_of_log(
     read: ReadLog, facts: LogFacts | None, plan: StatisticsPlan, lost: LackingDays | None = None, *stated: str
 ) -> list[Reason]:
-    """The faults of a log that was read, other than those that its columns show (`doubts`).
+    """Return the faults of a log, without those that its columns show (`doubts`).
 
     Args:
         read: the log.
@@ -140,7 +140,7 @@ def faults_of_log(
 def profile(
     read: ReadLog, facts: LogFacts | None, plan: StatisticsPlan, pages: PageFacts | None, first: FirstRows | None
 ) -> _Quantities:
-    """The quantities of a log that was read; the arguments are those of `faults_of_log` and what was looked at."""
+    """Return the quantities of a log; for the arguments see `faults_of_log`."""
     totals, log = read.totals, read.log
     sums = log.roles.impressions is not None and log.request.export is None
     left_out, clicks = totals.clicks_left_out, totals.clicks_read
@@ -149,16 +149,16 @@ def profile(
         "clicks_left_out": left_out,
         "share_of_clicks_left_out": left_out / max(clicks, 1),
         "most_clicks_left_out": max(log.request.max_bad_rows * clicks, _FEWEST_LOST),
-        **(of_first_rows(first, log) if first is not None else {}),
-        **(_of_sums(read) | _of_total_rows(read) if sums else {}),
-        **(_of_weights(read) if log.roles.weight is not None else {}),
-        **(_of_counts(facts, plan, log) if facts is not None else {}),
-        **(_of_pages(pages, read, facts, plan) if pages is not None and pages.pages else {}),
+        **(first_row_quantities(first, log) if first is not None else {}),
+        **(_sum_quantities(read) | _total_row_quantities(read) if sums else {}),
+        **(_weight_quantities(read) if log.roles.weight is not None else {}),
+        **(_count_quantities(facts, plan, log) if facts is not None else {}),
+        **(_page_quantities(pages, read, facts, plan) if pages is not None and pages.pages else {}),
     }
 
 
-def _of_counts(facts: LogFacts, plan: StatisticsPlan, log: Log) -> _Quantities:
-    """Positions and queries; of bins of positions only the first of each is there."""
+def _count_quantities(facts: LogFacts, plan: StatisticsPlan, log: Log) -> _Quantities:
+    """Quantities of positions and queries; a bin of positions counts as its first."""
     positions: list[int] = facts.positions[POSITION].to_list()
     shown, base = dict(facts.positions.select(POSITION, IMPRESSIONS).iter_rows()), log.request.rules.position_base
     from_0 = base <= 0 and log.raw is None and not plan.position_bins
@@ -183,8 +183,8 @@ def _of_counts(facts: LogFacts, plan: StatisticsPlan, log: Log) -> _Quantities:
     }
 
 
-def _of_pages(pages: PageFacts, read: ReadLog, facts: LogFacts | None, plan: StatisticsPlan) -> _Quantities:
-    """A sample of pages, and where all of them end."""
+def _page_quantities(pages: PageFacts, read: ReadLog, facts: LogFacts | None, plan: StatisticsPlan) -> _Quantities:
+    """Quantities of a sample of pages, and of the ends of all pages."""
     ends, totals = read.totals.page_ends, read.totals
     # If clicks were independent.
     rates = [] if facts is None else facts.positions["ctr"].head(ROWS_OF_LONG_PAGES).to_list()
@@ -239,12 +239,12 @@ def _of_pages(pages: PageFacts, read: ReadLog, facts: LogFacts | None, plan: Sta
             "thinned_clicked": thinned.times_clicked,
         }
     if pages.shifted is not None:
-        quantities |= quantities_of_bases(pages.shifted, read.log)
+        quantities |= base_quantities(pages.shifted, read.log)
     return quantities
 
 
 def profile_of_days(lost: LackingDays | None, log: Log | None) -> _Quantities:
-    """Days that lost clicks, and how they are left out.
+    """Quantities of days that lost clicks, with the option that excludes them.
 
     Args:
         lost: where they were.
@@ -274,8 +274,8 @@ def profile_of_days(lost: LackingDays | None, log: Log | None) -> _Quantities:
     }
 
 
-def _of_sums(read: ReadLog) -> _Quantities:
-    """Rows without clicks that a table of sums lacks."""
+def _sum_quantities(read: ReadLog) -> _Quantities:
+    """Quantities of a table of sums that lacks rows without clicks."""
     by_size = pl.col(POSITION), pl.col(IMPRESSIONS).cast(pl.Int64)
     counts = {
         _ROWS: pl.len().cast(pl.Int64),
@@ -294,9 +294,9 @@ def _of_sums(read: ReadLog) -> _Quantities:
     }
 
 
-def _of_total_rows(read: ReadLog) -> _Quantities:
-    """A document of a table of sums that is the total of the others."""
-    counts = pl.concat(read.buckets.map(_half_of_place)).group_by(DOC).sum().sort(_HALVES, descending=True)
+def _total_row_quantities(read: ReadLog) -> _Quantities:
+    """Find a document of a table of sums that is the total of the other documents."""
+    counts = pl.concat(read.buckets.map(_dominant_documents)).group_by(DOC).sum().sort(_HALVES, descending=True)
     places, halves = int(counts[_PLACES].sum()), counts.filter(pl.col(DOC).is_not_null()).head(1)
     if not halves.height or halves[_HALVES].item() < max(_NEARLY_ALL * places, _FEWEST_PLACES):
         return {}
@@ -305,8 +305,8 @@ def _of_total_rows(read: ReadLog) -> _Quantities:
     return {"total_document": name, "total_places": halves[_HALVES].item(), "places": places, "without_total": how}
 
 
-def _half_of_place(_: int, sums: pl.LazyFrame) -> pl.DataFrame:
-    """By document, at how many positions of a query it has half of the impressions; without one, how many there are."""
+def _dominant_documents(_: int, sums: pl.LazyFrame) -> pl.DataFrame:
+    """Count, by document, the (query, position) where it has half of the impressions; `doc` null counts all of them."""
     place, shown = (QUERY, POSITION), pl.col(IMPRESSIONS)
     several = sums.group_by(*place, DOC).agg(shown.sum()).filter(pl.len().over(place) >= _ROWS_OF_TOTAL)
     marked = several.with_columns((2 * shown == shown.sum().over(place)).cast(pl.Int64).alias(_HALVES)).collect()
@@ -315,8 +315,8 @@ def _half_of_place(_: int, sums: pl.LazyFrame) -> pl.DataFrame:
     return pl.concat([halves, places.with_columns(pl.lit(None, marked[DOC].dtype).alias(DOC)).select(halves.columns)])
 
 
-def _of_weights(read: ReadLog) -> _Quantities:
-    """Mean weights of rows with a click, and of the others."""
+def _weight_quantities(read: ReadLog) -> _Quantities:
+    """Mean weights of rows with and without a click."""
     sums = {"weight": pl.col(WEIGHT).cast(pl.Float64).sum(), _ROWS: pl.len().cast(pl.Int64)}
     by_click = sums_by(read.pieces, [pl.col(CLICK)], **sums)
     means = dict(by_click.select(CLICK, pl.col("weight") / pl.col(_ROWS)).iter_rows())
@@ -340,7 +340,7 @@ DaysSeen = tuple[list[DayReport], LackingDays | None]
 
 
 def look_at_days_of_log(segment: Segment, engine: Engine) -> DaysSeen:
-    """Compare each day of a log that was just counted with the others; nothing is read where there is but one."""
+    """Compare each day of a log with its other days; a log of one day is not read."""
     if len(segment.days) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
         return [], None
     counts = _counts_by_day([segment], segment.days, engine)
@@ -348,7 +348,7 @@ def look_at_days_of_log(segment: Segment, engine: Engine) -> DaysSeen:
 
 
 def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | None, engine: Engine) -> DaysSeen:
-    """Compare the days of statistics that are merged.
+    """Compare the days of statistics to be merged.
 
     Args:
         statistics: what is merged; where one of them keeps no days, each is compared as a whole.
@@ -376,12 +376,12 @@ def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | No
 
 
 def _names(statistics: Statistics, *, by_day: bool) -> tuple[str, ...]:
-    """Names of what is compared: the days of statistics, or statistics as a whole."""
+    """Names under which statistics are compared: their days, or their source as a whole."""
     return tuple(statistics.days) if by_day else (str(statistics.path),)
 
 
 def _counts_of(statistics: Statistics, compared: Iterable[str], engine: Engine, *, by_day: bool) -> pl.DataFrame:
-    """The counts of those of its names that are compared."""
+    """Counts of statistics under the names that are compared."""
     own = _names(statistics, by_day=by_day)
     names = set(own) & set(compared)
     segments = [segment for segment in statistics.segments if names & set(segment.days if by_day else own)]
@@ -389,7 +389,7 @@ def _counts_of(statistics: Statistics, compared: Iterable[str], engine: Engine, 
 
 
 def look_at_files(log: Log, engine: Engine) -> list[DayReport]:
-    """The files of a log whose positions start elsewhere than those of the other files.
+    """Find files of a log whose positions start elsewhere than in its other files.
 
     Only that: files of countries or devices may differ in all else.
     """
@@ -406,7 +406,7 @@ def look_at_files(log: Log, engine: Engine) -> list[DayReport]:
 
 
 def _counts_by_day(segments: Sequence[Segment], name: str | Collection[str], engine: Engine) -> pl.DataFrame:
-    """The counts of segments on some days, by day, or of all their rows under one name.
+    """Sum the counts of segments by day, for some days; or over all their rows, under one name.
 
     Of large countings, as many parts as say enough: each holds all there is of some queries.
     """
@@ -418,7 +418,7 @@ def _counts_by_day(segments: Sequence[Segment], name: str | Collection[str], eng
 
 
 def count_part(part: Part, name: str | Collection[str]) -> pl.DataFrame:
-    """The counts of one part on some days, by day, or of all its rows under one name."""
+    """Sum the counts of one part by day, for some days; or over all its rows, under one name."""
     if isinstance(name, str):
         return count_by_day(scan_part(part), pl.lit(name)).collect(engine="streaming")
     on_days = scan_part(part).filter(pl.col(PERIOD).cast(pl.Date).is_in(list(map(date.fromisoformat, name))))
@@ -449,7 +449,7 @@ class Look:
 
 
 def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progress) -> Look | None:
-    """Look at a log that was read; None where it holds no row that counts.
+    """Look at a log; None if it has no row to count.
 
     Args:
         read: the log.
@@ -503,7 +503,7 @@ def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progr
 def _of_part(
     number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, kept_in: Path | None, most: int | None
 ) -> tuple[LogDetails, PartStatistics | None, pl.DataFrame] | None:
-    """The details of a part, and its counts, also by day, where it is one of the first `most`; None where empty."""
+    """Return the facts of a part; with its counts, also by day, for the first `most` parts. None if it is empty."""
     frame, by_day = statistics.collect(), merge_day_counts(())
     if not frame.height:
         return None
@@ -519,7 +519,7 @@ def _of_part(
 def _counted(
     read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progress
 ) -> tuple[LogFacts, LogDetails, SufficientStatistics, Outlook, LackingDays | None] | None:
-    """Facts and details of the counts, the estimate to expect, and lost clicks; None where nothing is left to count.
+    """Return facts and details of the counts, the estimate to expect, and lost clicks; None if no row remains.
 
     A sample that cannot be compared says nothing of the whole: then all of it is looked at.
     """

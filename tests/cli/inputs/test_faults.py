@@ -298,7 +298,7 @@ def test_check_gives_the_advice_on_few_queries_once(run_in_process: Run, log: pl
 def test_a_large_client_is_worth_a_word_unless_robots_are_named(*, share: float, said: bool) -> None:
     robots = Robots(("a",), 0.1, 0.2, 3.0)
     alone, named = (
-        faults_in(first_rows.of_clients(Clients("ip", 100, 6000, share, found, can_query=True)))
+        faults_in(first_rows.client_quantities(Clients("ip", 100, 6000, share, found, can_query=True)))
         for found in (None, robots)
     )
 
