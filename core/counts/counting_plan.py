@@ -1,18 +1,17 @@
-"""The sufficient statistics as one plan: impressions in, counts per (query, document) and examination cell out.
+"""Count impressions and clicks per (query, document) pair and examination cell: the sufficient statistics of a log.
 
-    n_je = number of impressions of pair j in cell e        c_je = number of clicks among them
+    n_je = number of impressions of pair j in cell e        c_je = number of clicks among these impressions
 
-They add up over files, days and machines. Written once with narwhals: an engine runs it on its own frames.
+The counts of two parts of a log add up to those of the whole log. `StatisticsPlan` defines them once, in narwhals, for
+Polars and Spark frames alike.
 
-Sums of weights that do not depend on the order of rows, so that the same log gives the same bytes.
+Weighted impressions: rows arrive in the order in which threads read them, and a floating-point sum depends on its
+order. The weights of each key are therefore added in ascending order, so that the same log gives the same bytes.
 
-Floating-point sums do, and rows come as threads read them: the weights of a key are added from the smallest up.
-
-In memory, sorting one number per impression counts what the plan counts, several times faster. The keys of an
-impression and its click make one number (`posbias.core.arrays.packing`), where a whole number is its distance from the
-smallest in its column, a time its distance from the earliest in the steps that they are apart, and a text its number
-among the different ones in their order, as are whole numbers that lie too far apart (64-bit hashes). Sorting these
-numbers sorts the rows by their keys, and equal rows are runs. Where a log was split, its rows may be numbers already.
+`count_packed` makes the same counts several times faster in memory. It packs the keys of an impression and its click
+into one 64-bit number (`posbias.core.arrays.packing`): integers and times as their distance from the column's minimum,
+texts and widely spread integers (64-bit hashes) as their dense rank. Sorting these numbers sorts the rows by their
+keys, and equal rows form runs. `count_numbers` starts from rows that were packed when the log was split.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -48,71 +47,70 @@ from posbias.core.schema import (
 
 @dataclass(frozen=True)
 class StatisticsPlan:
-    """The counts to make, and their keys."""
+    """The keys by which impressions and clicks are counted."""
 
-    model: FactorisedModel  # says how an impression maps to a cell
-    max_position: int | None = None  # impressions further down are left out; None keeps all
+    model: FactorisedModel  # maps an impression to its cell
+    max_position: int | None = None  # impressions below this position are dropped; None drops none
     position_bins: tuple[int, ...] = ()  # first position of each bin, ascending, starting at 1; empty for no bins
-    # Columns with which theta differs (a cell is then a context and a position), and gamma too
+    # Columns by which theta and gamma both differ: a cell is then a (context, position)
     context: tuple[str, ...] = ()
-    # Columns with which theta alone differs: a cell is the position with their values
+    # Columns by which theta alone differs: a cell is then a (position, values of these columns)
     cell: tuple[str, ...] = ()
-    # How finely the statistics keep time apart, in the column `period`; None for not at all
-    period: Resolution | None = None
-    strata: tuple[str, ...] = ()  # further columns that the statistics keep apart: gamma may differ by them
-    clusters: tuple[str, ...] = ()  # columns that the statistics keep apart for standard errors alone
-    arms: tuple[str, ...] = ()  # the column of experiment arms, which they keep apart for the test of arms alone
-    # Descriptions of randomised rows, which the statistics keep apart by number
+    period: Resolution | None = None  # resolution of the key column `period`; None: time is no key
+    strata: tuple[str, ...] = ()  # further key columns by which gamma may differ
+    clusters: tuple[str, ...] = ()  # key columns used only for clustered standard errors
+    arms: tuple[str, ...] = ()  # the key column of experiment arms, used only for the test of arms
+    # Descriptions of randomised rows; the key column `randomized` is the number of the first that fits, from 1
     randomized: tuple[RandomizedRows, ...] = ()
-    weighted: bool = False  # whether impressions carry a `weight` (> 0) instead of counting one each
-    # Whether the rows that are counted add up impressions and clicks already. Their counts are those of the
-    # impressions themselves, so that statistics do not know it.
+    weighted: bool = False  # whether each impression counts as its `weight` (> 0) instead of 1
+    # Whether each row of the log is already a sum of impressions and clicks. Not stored with statistics: the counts
+    # are the same.
     summed: bool = False
 
     @property
     def needs_pages(self) -> bool:
-        """Whether cells depend on the other rows of a page, and are not known yet."""
+        """Whether the cell of an impression depends on the other rows of its page."""
         return self.model.needs_session and not self.summed
 
     @property
     def cell_columns(self) -> tuple[str, ...]:
-        """The columns that make up a cell, the position first."""
+        """Key columns of a cell, the position first."""
         return (*self.model.cell_columns, *self.cell, *self.context)
 
     @property
     def cell_order(self) -> tuple[str, ...]:
-        """The same columns in the order by which cells are sorted: curve by curve, then by position."""
+        """`cell_columns` in the sort order of cells: by curve, then by position."""
         return (*self.curve, *self.model.cell_columns)
 
     @property
     def curve(self) -> tuple[str, ...]:
-        """The columns that tell curves over positions apart: the context, and the cell's beside the position."""
+        """Key columns of a curve of theta over positions: the context and the cell's columns other than position."""
         return (*self.context, *self.cell)
 
     @property
     def pair_columns(self) -> tuple[str, ...]:
-        """Key of what shares one attractiveness: the query, the document and, where there are contexts, the context."""
+        """Key columns of a pair, which has one attractiveness: query, document and context."""
         return (*PAIR, *self.context)
 
     @property
     def lengths(self) -> tuple[Length, ...]:
-        """The periods into which the statistics can be parted, the coarsest first."""
+        """Period lengths that the statistics can be grouped into, the coarsest first."""
         return {None: LENGTHS[:1], "day": LENGTHS[:3], "hour": LENGTHS, "quarter": LENGTHS}[self.period]
 
     def stratum_columns(self, period: Length = "none", *, halved: bool = False) -> tuple[str, ...]:
-        """Key of what shares one attractiveness in a fit of theta: the pair, its period, its strata; or half of it."""
+        """Key columns of a stratum, which has one attractiveness in a fit of theta: pair, period, strata[, half]."""
         half = (HALF,) if halved else ()
         by_time = () if period == "none" else (PERIOD,) if period == self.period else (f"posbias_{period}",)
         return (*self.pair_columns, *by_time, *self.strata, *half)
 
     @property
     def randomized_columns(self) -> tuple[str, ...]:
-        """Key of what shares one mean attractiveness where placement is random: query, context, experiment."""
+        """Key columns of the units of `--method randomized`, which share a mean attractiveness."""
         return (QUERY, *self.context, RANDOMIZED)
 
     @property
     def units(self) -> tuple[tuple[str, ...], ...]:
-        """The columns of every kind of unit that each estimate needs, the pair's first; those of periods are extra."""
+        """Key columns of each kind of unit that is always compressed, the pair's first; periods are made on demand."""
         kinds = [self.pair_columns, self.stratum_columns()]
         if self.randomized:
             kinds.append(self.randomized_columns)
@@ -120,33 +118,33 @@ class StatisticsPlan:
 
     @property
     def auxiliary_columns(self) -> tuple[str, ...]:
-        """The columns that the statistics keep apart, and by which attractiveness does not differ."""
+        """Key columns by which attractiveness does not differ: clusters and arms."""
         return (*self.clusters, *self.arms)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns that identify one row of the statistics: the pair, its finest stratum, the cell."""
+        """Key columns of one row of the statistics: pair, period, strata, auxiliary columns, experiment, cell."""
         period, experiment = (PERIOD,) if self.period else (), (RANDOMIZED,) if self.randomized else ()
         stratum = (*self.pair_columns, *period, *self.strata)
         return (*stratum, *self.auxiliary_columns, *experiment, *self.cell, *self.model.cell_columns)
 
     def is_sorted_by(self, unit: Sequence[str]) -> bool:
-        """Whether statistics that are sorted by the keys are sorted by a kind of unit, too, and within it by time."""
+        """Whether statistics sorted by `keys` are also sorted by these columns of a unit, and within a unit by time."""
         pair = len(self.pair_columns)
         if tuple(unit[:pair]) != self.pair_columns:
             return False
-        exact = tuple(PERIOD if name in COARSER else name for name in unit)
-        at_once = len(unit) == pair + 1 or not any(name in COARSER for name in unit)
-        return at_once and exact == self.keys[: len(unit)]
+        finest = tuple(PERIOD if name in COARSER else name for name in unit)
+        period_is_last = len(unit) == pair + 1 or not any(name in COARSER for name in unit)
+        return period_is_last and finest == self.keys[: len(unit)]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the statistics as they are written."""
+        """Columns of the statistics in the order in which they are written."""
         rest = tuple(name for name in self.keys if name not in (*PAIR, *self.cell_columns))
         return (*PAIR, *self.cell_columns, *rest, IMPRESSIONS, CLICKS)
 
     def count(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
-        """Statistics of impressions that keep the contract (session, query, doc, position, click, ...).
+        """Count canonical impressions (`session`, `query`, `doc`, `position`, `click`, ...) by `keys`.
 
         Returns:
             One row per key: the keys, `impressions` and `clicks` (Int64, or Float64 when weighted).
@@ -156,7 +154,7 @@ class StatisticsPlan:
     def count_in_cells(
         self, frame: nw.LazyFrame[IntoLazyFrameT], keys: Sequence[str] = ()
     ) -> nw.LazyFrame[IntoLazyFrameT]:
-        """Statistics of impressions that `with_cells` has seen, by the keys, or by others."""
+        """Count impressions with their cells, as from `with_cells`, by the given key columns (default: `keys`)."""
         keys = keys or self.keys
         if self.summed:
             return frame.group_by(*keys).agg(nw.col(IMPRESSIONS).sum(), nw.col(CLICK).sum().alias(CLICKS))
@@ -168,36 +166,36 @@ class StatisticsPlan:
         return weighted.group_by(*keys).agg(nw.col(IMPRESSIONS).sum(), nw.col(CLICKS).sum())
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
-        """Each impression with the columns of its cell, positions binned; those too far down are left out."""
-        return self._selected(impressions if self.summed else self.model.with_cells(impressions))
+        """Add the columns of each impression's cell, bin positions and drop those beyond `max_position`."""
+        return self._cut_and_bin(impressions if self.summed else self.model.with_cells(impressions))
 
     def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
-        """The same for impressions in memory, whose rows may change their order."""
+        """Do the same as `with_cells` in memory; the order of rows may change."""
         in_cells = impressions if self.summed else self.model.with_cells_in_memory(impressions)
-        return self._selected(nw.from_native(in_cells.lazy())).to_native().collect()
+        return self._cut_and_bin(nw.from_native(in_cells.lazy())).to_native().collect()
 
-    def _selected(self, frame: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
-        """Rows with their cells: those within reach, positions binned."""
+    def _cut_and_bin(self, frame: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
+        """Drop positions beyond `max_position` and replace positions by the first of their bin."""
         if self.max_position is not None:
             frame = frame.filter(nw.col(POSITION) <= self.max_position)
         if self.position_bins:
-            frame = frame.with_columns(_binned(column, self.position_bins) for column in self.model.cell_columns)
+            frame = frame.with_columns(_bin_start(column, self.position_bins) for column in self.model.cell_columns)
         return frame
 
     def bin_cells(self, cells: pl.DataFrame) -> pl.DataFrame:
-        """Cells by position as cells by bin, row by row."""
+        """Replace the positions of cells by the first position of their bin; rows keep their order."""
         binned = nw.from_native(cells).with_columns(
-            _binned(name, self.position_bins) for name in self.model.cell_columns
+            _bin_start(name, self.position_bins) for name in self.model.cell_columns
         )
         return binned.to_native()
 
     def add_up(self, statistics: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
-        """Merge statistics: counts of equal keys add up."""
+        """Sum the counts of rows with equal keys."""
         return statistics.group_by(*self.keys).agg(nw.col(IMPRESSIONS).sum(), nw.col(CLICKS).sum())
 
 
-def _binned(column: str, first_positions: Sequence[int]) -> nw.Expr:
-    """The first position of the bin that holds a position; 0 (no previous click) stays 0.
+def _bin_start(column: str, first_positions: Sequence[int]) -> nw.Expr:
+    """Return the first position of each position's bin; 0 (no previous click) stays 0.
 
     E.g.: bins 1, 3, 5: [0, 1, 2, 3, 4, 5, 9] -> [0, 1, 1, 3, 3, 5, 5].
     """
@@ -208,11 +206,14 @@ def _binned(column: str, first_positions: Sequence[int]) -> nw.Expr:
 
 
 def count_cells(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
-    """Impressions and clicks per cell, whatever the pair, or the sums of their weights; in any order.
+    """Count impressions and clicks (or sum their weights) per cell over all pairs.
 
     Args:
-        impressions: canonical ones.
-        plan: what is counted.
+        impressions: canonical impressions.
+        plan: defines the cells.
+
+    Returns:
+        The cell columns, `impressions` and `clicks`, rows in any order.
     """
     in_cells = plan.with_cells(nw.from_native(impressions))
     if plan.weighted:
@@ -221,14 +222,14 @@ def count_cells(impressions: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame
 
 
 def count_weights(in_cells: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Sums of weights by key, sorted by it.
+    """Sum the weights of impressions by key, independently of the order of rows.
 
     Args:
         in_cells: the keys, `weight` and `click` of impressions.
-        keys: the columns of a key.
+        keys: key columns.
 
     Returns:
-        The keys, `impressions` (the sum of weights) and `clicks` (that of those that were clicked).
+        The keys, ascending, `impressions` (sum of weights) and `clicks` (sum of the weights of clicked impressions).
     """
     weight = pl.col(WEIGHT).cast(pl.Float64)
     rows = in_cells.select(*keys, weight.alias(IMPRESSIONS), (weight * pl.col(CLICK)).alias(CLICKS))
@@ -236,11 +237,11 @@ def count_weights(in_cells: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
 
 
 def add_up_weights(counts: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Counts of equal keys added up, sorted by them.
+    """Sum weighted counts by key, each key's from the smallest up; sorted by key.
 
     Args:
         counts: the keys, `impressions` and `clicks`; keys may repeat.
-        keys: the columns of a key.
+        keys: key columns.
     """
     rows = counts.select(*keys, IMPRESSIONS, CLICKS).sort(*keys, IMPRESSIONS, CLICKS)
     return rows.group_by(*keys, maintain_order=True).agg(pl.col(IMPRESSIONS, CLICKS).sum())
@@ -251,14 +252,14 @@ _SUMS = ("documents", "excess", "excess_squared", "lowest_variance", "highest_va
 
 @dataclass(frozen=True)
 class Placements:
-    """The sums over the queries of a log, or of a part of it that holds whole queries: those of parts add up."""
+    """Sums for `PlacementTest` over the queries of a log or of one part; the sums of parts add up."""
 
-    # One row per experiment (`randomized`, its number from 1): `queries` and `documents` that were shown there more
-    # than once; `excess`, the sum of w_d; `excess_squared`, that of the squares of the queries' sums;
-    # `lowest_variance` and `highest_variance` of `excess`; `together`, the sum of z z' over the `pairs` of rows of one
-    # document
+    # One row per experiment (`randomized`, its number from 1): the numbers of `queries` and `documents` with several
+    # impressions there; `excess`, the sum of w_d over documents; `excess_squared`, the sum over queries of the squared
+    # sum of w_d; `lowest_variance` and `highest_variance` of `excess`; `together`, the sum of z z' over the `pairs` of
+    # impressions of one document
     sums: pl.DataFrame
-    shown: pl.DataFrame  # `randomized` and `position`, once each
+    shown: pl.DataFrame  # each (`randomized`, `position`) that occurs, once
 
     def __add__(self, other: "Placements") -> "Placements":
         sums = pl.concat([self.sums, other.sums]).group_by(RANDOMIZED, maintain_order=True).sum().sort(RANDOMIZED)
@@ -266,11 +267,14 @@ class Placements:
 
 
 def sum_placements(statistics: pl.DataFrame, plan: StatisticsPlan) -> Placements:
-    """The sums over whole queries.
+    """Sum the placement scores of randomised impressions over whole queries.
+
+        z = (position - mean) / standard deviation, over the impressions of a query in one experiment
+        w_d = sum of z z' over the ordered pairs of impressions of document d, divided by its impressions n_d
 
     Args:
-        statistics: the plan's keys and `impressions`, which are whole numbers.
-        plan: what was counted; some rows are randomised.
+        statistics: the plan's keys and `impressions` (whole numbers), of whole queries.
+        plan: defines the keys; it describes randomised rows.
     """
     rows = statistics.filter(pl.col(RANDOMIZED) > 0)
     within = [QUERY, *plan.context, RANDOMIZED]
@@ -307,90 +311,91 @@ def sum_placements(statistics: pl.DataFrame, plan: StatisticsPlan) -> Placements
 
 
 def _scores(at_position: pl.DataFrame, within: list[str]) -> pl.DataFrame:
-    """The score z of each position of a query and experiment, and how many `positions` there are, if several."""
+    """Return the score `z` of each position of a query and experiment, and the number of `positions`, if above 1."""
     n, position = pl.col("n"), pl.col(POSITION).cast(pl.Float64)
     shown = at_position.group_by(*within, POSITION, maintain_order=True).agg(n.sum())
     mean = (n * position).sum().over(within) / n.sum().over(within)
     centered = shown.with_columns(away=position - mean, positions=pl.len().over(within)).filter(pl.col("positions") > 1)
-    away = pl.col("away")
+    away = pl.col("away")  # from the mean position
     spread = ((n * away**2).sum().over(within) / n.sum().over(within)).sqrt()
     return centered.select(*within, POSITION, "positions", z=away / spread)
 
 
 def run_numbers(rows: pl.DataFrame, columns: Sequence[str]) -> Integers:
-    """The number of the run of equal values that each row lies in."""
+    """Number the runs of rows with equal values in these columns from 0, and return each row's number, shape (R,)."""
     return rows.select(pl.struct(columns).rle_id()).to_series().to_numpy().astype(np.int64)
 
 
 def merge_pieces(
     pieces: Iterable[pl.DataFrame], add_up: Callable[[Sequence[pl.DataFrame]], pl.DataFrame]
 ) -> pl.DataFrame:
-    """The total of all pieces by `add_up`, which is given a few at a time, of which the first is the total so far.
+    """Merge the counts of many pieces in little memory.
 
-    Pieces wait until they hold more rows than that total: it is copied a logarithmic number of times, and never more
-    than twice its rows and a piece wait.
+    Pieces are collected until together they have more rows than the total so far, and are then merged into it. The
+    total is thus copied a logarithmic number of times, and memory holds at most twice its rows and one piece.
 
     Args:
-        pieces: one at least.
-        add_up: adds the counts of equal keys.
+        pieces: at least one.
+        add_up: sums the counts of equal keys over several frames, the first of which is the total so far.
     """
     totals = list[pl.DataFrame]()
     for piece in pieces:
         totals.append(piece)
-        if sum(waiting.height for waiting in totals[1:]) > totals[0].height:
+        if sum(pending.height for pending in totals[1:]) > totals[0].height:
             totals = [add_up(totals)]
     return totals[0] if len(totals) == 1 else add_up(totals)
 
 
 def count_packed(in_cells: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame | None:
-    """Statistics of impressions whose cells are known, sorted by the plan's keys; None where they cannot be packed.
+    """Count impressions by the plan's keys, packed into 64-bit numbers; see the top of this module.
 
     Args:
         in_cells: the plan's keys and `click`, as from the plan's `with_cells`.
-        plan: what is counted.
+        plan: defines the keys.
 
     Returns:
-        The keys, `impressions` and `clicks`, as the plan's `count` has them.
+        The keys, ascending, `impressions` and `clicks`, as from `StatisticsPlan.count`; None if a key has nulls or a
+        type that cannot be packed, if 63 bits do not hold the keys, or if rows are weighted or are sums.
     """
-    keys, different = in_cells.select(plan.keys), dict[str, pl.Series]()
-    plain = all(
+    keys, distinct_values = in_cells.select(plan.keys), dict[str, pl.Series]()
+    packable = all(
         not key.null_count()
         and (key.dtype.is_integer() or isinstance(key.dtype, pl.String | pl.Date | pl.Datetime | pl.Boolean))
         for key in keys
     )
-    if plan.weighted or plan.summed or not keys.height or not plain:
+    if plan.weighted or plan.summed or not keys.height or not packable:
         return None
 
-    def fewer_bits(column: pl.Series) -> BitField:
-        """The numbers of a column's values among the different ones take its place."""
-        rank, different[column.name] = dense_ranks(column)
+    def replace_by_ranks(column: pl.Series) -> BitField:
+        """Replace a column of `keys` by the dense ranks of its values, and return their bits."""
+        rank, distinct_values[column.name] = dense_ranks(column)
         keys.replace_column(keys.get_column_index(column.name), pl.Series(column.name, rank))
         return exact_field(keys[column.name])
 
-    fields = [fewer_bits(key) if isinstance(key.dtype, pl.String) else exact_field(key) for key in keys]
+    fields = [replace_by_ranks(key) if isinstance(key.dtype, pl.String) else exact_field(key) for key in keys]
     for number in sorted(range(len(fields)), key=lambda number: -fields[number].bits):
-        if sum(field.bits for field in fields) >= WORD_BITS and fields[number].name not in different:
-            fields[number] = fewer_bits(keys.to_series(number))
+        if sum(field.bits for field in fields) >= WORD_BITS and fields[number].name not in distinct_values:
+            fields[number] = replace_by_ranks(keys.to_series(number))
     if sum(field.bits for field in fields) >= WORD_BITS:
         return None
     packed = stack_fields([*fields, BitField(CLICK, in_cells[CLICK].dtype, 0, 1)])
     counted = count_equal(keys.with_columns(in_cells[CLICK]).select(packed.number).to_series().to_numpy())
     counted = counted.select(*packed.values[:-1], IMPRESSIONS, CLICKS)
-    return counted.with_columns(values.gather(counted[name]) for name, values in different.items())
+    return counted.with_columns(values.gather(counted[name]) for name, values in distinct_values.items())
 
 
 def count_numbers(pieces: Iterable[pl.Series], fields: BitFields, plan: StatisticsPlan) -> pl.DataFrame:
-    """Statistics of impressions that are numbers already, sorted by the plan's keys.
+    """Count impressions that are packed into numbers already; sorted by the plan's keys.
 
     Args:
-        pieces: numbers of impressions, in any order; `click` is the lowest bit. Memory holds one piece, and the counts.
-        fields: what the bits say.
-        plan: what is counted: its cells do not depend on other impressions, and it adds up no weights.
+        pieces: packed impressions in any order, `click` in the lowest bit. Memory holds one piece and the counts.
+        fields: the bits of each column.
+        plan: defines the keys. Its cells do not depend on other impressions of a page, and it is not `weighted`.
     """
     keys = [field for field in fields.fields if field.name in {*plan.keys, POSITION}]
-    kept = np.uint64(1 + sum((2**field.bits - 1) << field.shift for field in keys))  # what is not counted by is cleared
+    mask = np.uint64(1 + sum((2**field.bits - 1) << field.shift for field in keys))  # clears columns that are no key
     counted = merge_pieces(
-        (count_equal(numbers.to_numpy() & kept) for numbers in pieces),
+        (count_equal(numbers.to_numpy() & mask) for numbers in pieces),
         lambda counts: pl.concat(counts).group_by(NUMBER).sum().sort(NUMBER),
     )
     rows = counted.select(*(field.value for field in keys), IMPRESSIONS, pl.col(CLICKS).alias(CLICK))
@@ -402,10 +407,10 @@ def count_numbers(pieces: Iterable[pl.Series], fields: BitFields, plan: Statisti
 
 
 def count_equal(numbers: Integers | Hashes) -> pl.DataFrame:
-    """Numbers that are equal but for their lowest bit, as one: ascending, with how many they are and how often it is 1.
+    """Count equal numbers, the lowest bit of which is the click.
 
     Returns:
-        `number`, its lowest bit 0, `impressions` and `clicks` (Int64).
+        `number` (ascending, each once, its lowest bit 0), `impressions` and `clicks` (Int64).
     """
     ascending = np.sort(numbers)
     without_click = ascending >> 1

@@ -1,11 +1,12 @@
-"""Sufficient statistics of a log: the tables of counts that every estimator works on.
+"""Compressed sufficient statistics of a log: the tables of counts (n_je, c_je) from which every estimator works.
 
-Statistics come in parts, each holding whole queries. A part is compressed by itself, then the parts are merged, so
-that memory grows with the signatures and not with the log.
+A log is counted in parts of whole queries. Each part is compressed, so that units with equal counts are stored once
+(a signature, see `posbias.core.arrays.count_table`), and then the parts are merged: memory grows with the number of
+signatures, not with the log.
 
-Signatures are merged a range of keys at a time: those of each part are sorted by a key that depends on their content
-only, so that equal ones meet in the same range. Parts may lie outside memory: what is held at a time is the result and
-one range of each part for each thread.
+The signatures of each part are sorted by a hash of their content, so that equal signatures have equal keys. `merge`
+reads one range of keys of all parts at a time; parts may lie on disk. Memory holds the merged table and, for each
+thread, one range of every part.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,104 +52,109 @@ from posbias.core.schema import (
 )
 
 CELL = "posbias_cell"
-"""The name of the column of numbers."""
+"""The column of cell numbers, 0 .. K - 1."""
 
-_MOST_PLACES = 1 << 20
+_MOST_CODES = 1 << 20
 _LARGEST = 2**63 - 1
 _ENOUGH_IMPRESSIONS, _ENOUGH_QUERIES = 2_000_000, 1_000  # for tests of times, which need not see all of a large log
-_PLACE = "posbias_place"
+_CODE = "posbias_place"
 _AFTER = "posbias_after"
 
 
 def numbered_cells(statistics: pl.DataFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, pl.Series]:
-    """The cells that occur, sorted by curve and position, and for each row the number of its cell, shape (R,)."""
+    """Return the distinct cells, sorted by curve and position, and the number of each row's cell, shape (R,)."""
     keys = statistics.select(plan.cell_columns)
-    places = _places(keys)
-    if places is None:
+    codes = _mixed_radix_codes(keys)
+    if codes is None:
         cells = keys.unique().sort(*plan.cell_order)
         return cells, key_numbers(cells, statistics, plan.cell_columns)
-    place, n_places = places
-    row = np.full(n_places, -1)
-    row[place] = np.arange(len(place))  # one of each cell
-    occupied = np.flatnonzero(row >= 0)
-    cells = keys[row[occupied]].with_columns(pl.Series(_PLACE, occupied)).sort(*plan.cell_order)
-    number = np.empty(n_places, np.uint32)
-    number[cells[_PLACE].to_numpy()] = np.arange(cells.height)
-    return cells.drop(_PLACE), pl.Series(CELL, number[place])
+    code, n_codes = codes
+    row = np.full(n_codes, -1)
+    row[code] = np.arange(len(code))  # one row of each cell
+    used = np.flatnonzero(row >= 0)
+    cells = keys[row[used]].with_columns(pl.Series(_CODE, used)).sort(*plan.cell_order)
+    number = np.empty(n_codes, np.uint32)
+    number[cells[_CODE].to_numpy()] = np.arange(cells.height)
+    return cells.drop(_CODE), pl.Series(CELL, number[code])
 
 
 def key_numbers(keys: pl.DataFrame, rows: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
-    """For each row the number of its key, such as its cell, among given ones, shape (R,); null where it is not one."""
+    """Return the row number in `keys` of each row's key (e.g. its cell), shape (R,); null if it is not in `keys`."""
     numbered = keys.with_row_index(CELL)
     return rows.select(columns).join(numbered, on=columns, how="left", maintain_order="left", nulls_equal=True)[CELL]
 
 
 def context_numbers(cells: pl.DataFrame, context: Sequence[str]) -> Integers:
-    """The number of each cell's context, from 0 in the order of the cells, which are sorted by it, shape (K,)."""
+    """Number the contexts from 0 in the order of the cells, which are sorted by context; one per cell, shape (K,)."""
     return counting_plan.run_numbers(cells, context) if context else np.zeros(cells.height, np.int64)
 
 
 def dense_row_ranks(rows: pl.DataFrame) -> Integers:
-    """The number of each row among the different ones, from 0 in their order."""
+    """Return the dense rank of each row among the distinct rows, from 0, shape (R,)."""
     return rows.select(pl.struct(pl.all()).rank("dense") - 1).to_series().to_numpy().astype(np.int64)
 
 
-def _places(keys: pl.DataFrame) -> tuple[Integers, int] | None:
-    """A place for each row, equal for equal keys, and how many places there are; None where that takes too many."""
+def _mixed_radix_codes(keys: pl.DataFrame) -> tuple[Integers, int] | None:
+    """Code each row of integers as one number, e.g. 10 (a - min a) + (b - min b) if b takes 10 values.
+
+    Returns:
+        The codes, equal for equal rows, shape (R,), and the number of possible codes; None if that is above 2^20, or
+        if a column has nulls or is not of integers or booleans.
+    """
     keys = keys.with_columns(pl.selectors.boolean().cast(pl.UInt8))
     if not keys.height or any(not key.dtype.is_integer() or key.null_count() for key in keys):
         return None
     lows, highs = keys.min().row(0), keys.max().row(0)
     sizes = [high - low + 1 for low, high in zip(lows, highs, strict=True)]
-    if prod(sizes) > _MOST_PLACES or max(highs) > _LARGEST:
+    if prod(sizes) > _MOST_CODES or max(highs) > _LARGEST:
         return None
-    place = np.zeros(keys.height, np.int64)
+    code = np.zeros(keys.height, np.int64)
     for key, low, size in zip(keys, lows, sizes, strict=True):
-        place *= size
-        place += (key.cast(pl.Int64) - low).to_numpy()
-    return place, prod(sizes)
+        code *= size
+        code += (key.cast(pl.Int64) - low).to_numpy()
+    return code, prod(sizes)
 
 
-_UNITS_AT_ONCE = 1 << 18  # of all parts together, about
-_FEWEST_UNITS = 1 << 13  # of a range
-_UNITS_OF_A_PART = 64  # of a range, about: each is read by itself, so that ranges are few where parts are many
+_UNITS_AT_ONCE = 1 << 18  # approximate number of units in memory, over all threads
+_FEWEST_UNITS = 1 << 13  # in a range of keys
+_UNITS_OF_A_PART = 64  # approximate units of one part in a range: with many parts, short ranges would mean many reads
 
 
 class PartOfStrata(Protocol):
-    """The compressed counts of one kind of unit in one part of a log, in memory or elsewhere, sorted by their keys."""
+    """Compressed counts of one kind of unit in one part of a log, in memory or on disk, sorted by signature key."""
 
     @property
     def keys(self) -> Hashes:
-        """The keys, ascending, shape (J,)."""
+        """Signature keys (see `signature_keys`), ascending, shape (J,)."""
         ...
 
     @property
     def member_signature(self) -> Numbers:
-        """The signature of each unit with a click and at least two cells, shape (N,)."""
+        """Signature number of each unit with a click and at least two cells, shape (N,)."""
         ...
 
     @property
     def member_query(self) -> Numbers:
-        """The query of that unit, ascending, shape (N,)."""
+        """Query number of each of these units, ascending, shape (N,)."""
         ...
 
     def read(self, first: int, last: int) -> CountTable:
-        """The signatures first .. last - 1."""
+        """Read the signatures first .. last - 1."""
         ...
 
 
 def merge(
     parts: Sequence[PartOfStrata], new_cell: Sequence[Integers], cell_code: Hashes
 ) -> tuple[CountTable, list[Numbers]]:
-    """Merge the signatures of parts of different pairs.
+    """Merge equal signatures of several parts, which have no pair in common.
 
     Args:
-        parts: sorted by keys that were made with the same codes of the cells.
-        new_cell: for each part, the number among all K cells of each of its own, ascending.
+        parts: their keys were computed with the same codes of cells.
+        new_cell: for each part, the number among all K cells of each of its own cells, ascending.
         cell_code: the code of each cell, shape (K,).
 
     Returns:
-        The signatures of all of them, sorted by their keys, and for each part the number of each of its signatures.
+        The distinct signatures, sorted by key, and for each part the new number of each of its signatures.
     """
     if len(parts) == 1:
         table = parts[0].read(0, len(parts[0].keys))
@@ -157,25 +163,25 @@ def merge(
     length = max(_UNITS_AT_ONCE // n_threads(), _FEWEST_UNITS, _UNITS_OF_A_PART * len(parts))
     n_ranges = 1 + sum(map(len, keys)) // length
     inner = np.array([(number << 64) // n_ranges for number in range(1, n_ranges)], np.uint64)
-    # Where each range of keys begins in each part, and where the last one ends.
-    borders = [np.array([0, *np.searchsorted(of_part, inner), len(of_part)]) for of_part in keys]
+    # The first signature of each range of keys in each part, and behind the last range the number of signatures
+    borders = [np.array([0, *np.searchsorted(part_keys, inner), len(part_keys)]) for part_keys in keys]
     numbers: list[Numbers] = [np.empty(border[-1], np.int32) for border in borders]
     merged: list[CountTable] = []
     n_merged = 0
 
-    def of_range(step: int) -> tuple[CountTable, Integers, list[tuple[int, int]]]:
+    def merge_range(step: int) -> tuple[CountTable, Integers, list[tuple[int, int]]]:
         spans = [(int(border[step]), int(border[step + 1])) for border in borders]
         tables = [part.read(*span) for part, span in zip(parts, spans, strict=True)]
-        read = [
+        renumbered = [
             replace(table, n_cells=len(cell_code), cell=cells[table.cell])
             for table, cells in zip(tables, new_cell, strict=True)
         ]
-        return *compress(concatenate(read), cell_code), spans
+        return *compress(concatenate(renumbered), cell_code), spans
 
-    for signatures, number, spans in thread_map(of_range, range(len(borders[0]) - 1)):
+    for signatures, number, spans in thread_map(merge_range, range(len(borders[0]) - 1)):
         ends = np.cumsum([last - first for first, last in spans])[:-1]
-        for of_part, (first, last), merged_number in zip(numbers, spans, np.split(number, ends), strict=True):
-            of_part[first:last] = merged_number + n_merged
+        for part_numbers, (first, last), merged_number in zip(numbers, spans, np.split(number, ends), strict=True):
+            part_numbers[first:last] = merged_number + n_merged
         merged.append(signatures)
         n_merged += signatures.n_units
     return concatenate(merged), numbers
@@ -184,12 +190,12 @@ def merge(
 SIGNATURE = "signature"
 _QUERY_NUMBER = "posbias_query"
 _LARGEST_INT32 = 2**31 - 1
-_ROUNDING = 1e-9  # of sums of weights
-_Made = TypeVar("_Made", PartOfStrata, "OrderSums", pl.DataFrame, Floats, tuple[pl.DataFrame, CountTable])
+_ROUNDING = 1e-9  # relative error of sums of weights
+_Result = TypeVar("_Result", PartOfStrata, "OrderSums", pl.DataFrame, Floats, tuple[pl.DataFrame, CountTable])
 
-PartMapper = Callable[[Callable[[pl.DataFrame], _Made], int | None], Iterable[_Made]]
-"""Calls a function, which can travel, with the statistics of each of so many first parts, all of them where that is
-None, and returns the results in their order."""
+PartMapper = Callable[[Callable[[pl.DataFrame], _Result], int | None], Iterable[_Result]]
+"""Applies a function, which can be pickled, to the statistics of each of the first so many parts (None: all parts), and
+returns the results in the order of the parts."""
 
 
 @dataclass(frozen=True)
@@ -202,56 +208,54 @@ class CompressedStrata:
     member_query: Numbers
 
     def read(self, first: int, last: int) -> CountTable:
-        """The signatures first .. last - 1."""
+        """Return the signatures first .. last - 1, without a copy."""
         return self.signatures.read(first, last)
 
 
 @dataclass(frozen=True)
 class PartStatistics:
-    """The compressed statistics of one part. Cells and queries are numbered within the part."""
+    """Compressed statistics of one part of a log. Cells and queries are numbered within the part."""
 
     cells: pl.DataFrame  # the cell columns, sorted; a cell's number is its row
     # The pair's columns, `impressions`, `clicks`, `signature` (row of the pairs' signatures), sorted by pair
     pairs: pl.DataFrame
-    by_unit: Mapping[tuple[str, ...], PartOfStrata]  # the counts by what makes a unit (the plan's `units`)
-    n_queries: int  # number of queries
+    by_unit: Mapping[tuple[str, ...], PartOfStrata]  # counts of each kind of unit, by its key columns (`plan.units`)
+    n_queries: int
     n_pairs: int  # number of (query, doc) pairs
-    # Where documents stand among randomised rows, if such rows are known and carry no weights
-    placements: Placements | None = None
-    arms: pl.DataFrame | None = None  # the arms, where there are some: their column, `impressions` and `clicks`
+    placements: Placements | None = None  # of randomised rows; None without any, or with weights
+    arms: pl.DataFrame | None = None  # the arm column, `impressions` and `clicks`; None without arms
 
 
 @dataclass(frozen=True)
 class Strata:
-    """Counts per (stratum, cell), compressed. A stratum is what shares one attractiveness: a pair, or a part of one."""
+    """Compressed counts per (stratum, cell). A stratum is a pair, or the part of a pair within a period and strata."""
 
-    signatures: CountTable  # equal strata once, with their number as multiplicity; those that link cells first
-    # The signature of each stratum with a click and at least two cells, and as its cluster its query, numbered,
-    # ascending
+    # Strata with equal counts once, with their number as multiplicity; strata with a click and several cells first
+    signatures: CountTable
+    # For each stratum with a click and at least two cells, its signature and, as its cluster, its query number;
+    # ascending by query
     members: Members
 
 
 @dataclass(frozen=True)
 class SufficientStatistics:
-    """The statistics of all parts together. Cells and queries are numbered over the whole log."""
+    """Statistics of a whole log. Cells and queries are numbered over all parts."""
 
-    plan: StatisticsPlan  # what was counted
-    cells: pl.DataFrame  # the cell columns, sorted by context and position; a cell's number is its row
-    by_unit: Mapping[tuple[str, ...], Strata]  # the counts by what makes a unit (the plan's `units`)
-    # For each part, the row of `pair_signatures` by the part's own signature number
+    plan: StatisticsPlan
+    cells: pl.DataFrame  # the cell columns, sorted by curve and position; a cell's number is its row
+    by_unit: Mapping[tuple[str, ...], Strata]  # counts of each kind of unit, by its key columns (`plan.units`)
+    # For each part, the row in `pair_signatures` of each signature of the part
     signature_of_part: tuple[Numbers, ...]
-    n_queries: int  # number of queries
+    n_queries: int
     n_pairs: int  # number of (query, doc) pairs
-    # Where documents stand among randomised rows, if such rows are known and carry no weights
-    placements: Placements | None = None
+    placements: Placements | None = None  # of randomised rows; None without any, or with weights
     queries_of_part: tuple[int, ...] = ()  # number of queries of each part
-    # Sums rows in their order, where no times of day are kept; see `row_order`
-    compute_row_order: Callable[[], RowOrder | None] = lambda: None
-    # The arms in ascending order, where there are some: their column, `impressions` and `clicks`; null for no arm
+    compute_row_order: Callable[[], RowOrder | None] = lambda: None  # for `row_order`
+    # The arm column (ascending, null for rows of no arm), `impressions` and `clicks`; None without arms
     arms: pl.DataFrame | None = None
-    # Goes over the statistics of the parts again, for periods, clusters, arms and randomised rows
+    # Reads the uncompressed statistics of the parts again: for periods, clusters, arms and randomised rows
     part_mapper: PartMapper[PartOfStrata] | PartMapper[OrderSums] | None = None
-    _made: dict[tuple[str, ...], Strata] = field(default_factory=dict[tuple[str, ...], Strata], compare=False)
+    _cache: dict[tuple[str, ...], Strata] = field(default_factory=dict[tuple[str, ...], Strata], compare=False)
 
     @property
     def n_cells(self) -> int:
@@ -260,30 +264,30 @@ class SufficientStatistics:
 
     @property
     def pair_signatures(self) -> CountTable:
-        """Counts per pair and cell, compressed: for attractiveness and weights."""
+        """Compressed counts per pair and cell: for attractiveness and weights."""
         return self.by_unit[self.plan.pair_columns].signatures
 
     def strata(self, period: Length = "none", *, halved: bool = False, n_parts: int | None = None) -> Strata:
-        """The counts that theta is estimated from: of pairs, of pairs by period, or by half of it.
+        """Return the counts per stratum from which theta is estimated.
 
         Args:
-            period: the length of the periods.
-            halved: whether each is halved.
-            n_parts: how many of the first parts are counted; all by default.
+            period: the length of the periods that split a pair; `none` does not split it.
+            halved: whether each stratum is split into an earlier and a later half of its impressions.
+            n_parts: count only the first so many parts; all by default.
         """
         unit = self.plan.stratum_columns(period, halved=halved)
-        compressed = partial(_compressed_unit, plan=self.plan, unit=unit)
+        compress_unit = partial(_compress_part_unit, plan=self.plan, unit=unit)
         if n_parts is not None and n_parts < len(self.queries_of_part):
-            return self._strata(compressed, self.cells, n_parts)
+            return self._strata(compress_unit, self.cells, n_parts)
         if unit in self.by_unit:
             return self.by_unit[unit]
-        if unit not in self._made:
-            self._made[unit] = self._strata(compressed, self.cells)
-        return self._made[unit]
+        if unit not in self._cache:
+            self._cache[unit] = self._strata(compress_unit, self.cells)
+        return self._cache[unit]
 
     @cached_property
     def parts_for_tests(self) -> int:
-        """How many of the first parts, each a sample of the queries, say enough for tests of times."""
+        """Number of first parts (each a sample of the queries) that suffice for tests of times."""
         n_queries = np.cumsum(self.queries_of_part)
         share = min(_ENOUGH_IMPRESSIONS / max(float(self.cell_totals[0].sum()), 1), 1)
         enough = int(np.searchsorted(n_queries, min(_ENOUGH_QUERIES, self.n_queries))) + 1
@@ -291,36 +295,37 @@ class SufficientStatistics:
 
     @cached_property
     def by_day(self) -> pl.DataFrame | None:
-        """Counts by day and position (see `odd_days`) of the parts for tests; None without days, or with weights."""
+        """Counts by day and position (see `odd_days`) of `parts_for_tests`; None without days, or with weights."""
         if self.part_mapper is None or not self.plan.period or self.plan.weighted:
             return None
         return merge_day_counts(list(self.map_parts(_count_by_day, self.parts_for_tests)))
 
     def _strata(
-        self, compressed: Callable[..., PartOfStrata], cells: pl.DataFrame, n_parts: int | None = None
+        self, compress_unit: Callable[..., PartOfStrata], cells: pl.DataFrame, n_parts: int | None = None
     ) -> Strata:
-        """The counts that a function compresses of each of the first parts, in given cells."""
-        parts = list(self.map_parts(partial(compressed, cells=cells), n_parts))
+        """Compress each of the first parts with a function, which numbers cells by `cells`, and merge the results."""
+        parts = list(self.map_parts(partial(compress_unit, cells=cells), n_parts))
         same = [np.arange(cells.height)] * len(parts)
-        return _merged_unit(parts, same, cells, self.plan, self.queries_of_part[: len(parts)])[0]
+        return _merge_unit(parts, same, cells, self.plan, self.queries_of_part[: len(parts)])[0]
 
     def before_and_after(self, day: str, period: Length = "none") -> tuple[Strata, Strata]:
-        """The counts of the days before a day, and of it and those after it, each as `strata` gives those of all.
-
-        They are those of the parts for tests.
-        """
+        """Return the `strata` of the days before a day, and those from that day on, both of `parts_for_tests`."""
         cells = self.cells.join(pl.DataFrame({_AFTER: [False, True]}), how="cross")
         plan = replace(self.plan, context=(*self.plan.context, _AFTER))
-        begun = (pl.col(PERIOD).cast(pl.Date) >= pl.lit(day).str.to_date()).alias(_AFTER)
-        compressed = partial(_compressed_unit, plan=plan, unit=plan.stratum_columns(period), added=begun)
-        both = self._strata(compressed, cells, self.parts_for_tests)
+        is_after = (pl.col(PERIOD).cast(pl.Date) >= pl.lit(day).str.to_date()).alias(_AFTER)
+        compress_unit = partial(
+            _compress_part_unit, plan=plan, unit=plan.stratum_columns(period), extra_column=is_after
+        )
+        both = self._strata(compress_unit, cells, self.parts_for_tests)
         number = np.arange(cells.height)
         tables = (both.signatures.only_cells(number % 2 == after) for after in range(2))
         before, after = (Strata(table.merge_cells(number // 2, self.n_cells), both.members) for table in tables)
         return before, after
 
     def by_arm(self, period: Length = "none") -> Strata:
-        """The counts of `strata` in cells of each arm, one arm after the other; rows without an arm are left out.
+        """Return the `strata` with a cell for each (arm, cell), the cells of one arm after those of another.
+
+        Rows without an arm are dropped.
 
         Raises:
             ValueError: there are no arms.
@@ -329,27 +334,27 @@ class SufficientStatistics:
             raise ValueError("the statistics keep no arms apart")
         cells = self.arms.select(self.plan.arms).drop_nulls().join(self.cells, how="cross")
         unit = self.plan.stratum_columns(period)
-        return self._strata(partial(_compressed_unit, plan=self.plan, unit=unit, apart=self.plan.arms), cells)
+        return self._strata(partial(_compress_part_unit, plan=self.plan, unit=unit, cell_prefix=self.plan.arms), cells)
 
     def order(self, period: Length, n_parts: int | None = None) -> OrderSums:
-        """Whether, within strata of that period, clicks come before better positions, by query of the first parts."""
+        """Return the sums by query that test, within strata of that period, whether clicks precede better positions."""
         unit = self.plan.stratum_columns(period)
-        return add_orders(list(self.map_parts(partial(_order_of_unit, plan=self.plan, unit=unit), n_parts)))
+        return add_orders(list(self.map_parts(partial(_order_sums, plan=self.plan, unit=unit), n_parts)))
 
     @cached_property
     def row_order(self) -> RowOrder | None:
-        """What the order of the rows says, within days where these are kept."""
+        """The same sums from the order of the rows of the log, within days if there are days; None if unavailable."""
         return self.compute_row_order()
 
-    def map_parts(self, work: Callable[[pl.DataFrame], _Made], n_parts: int | None = None) -> Iterable[_Made]:
-        """Yield the results of a function (one that can be pickled) for the statistics of the first parts, or all."""
+    def map_parts(self, work: Callable[[pl.DataFrame], _Result], n_parts: int | None = None) -> Iterable[_Result]:
+        """Apply a function, which can be pickled, to the statistics of each of the first parts (default: all)."""
         if self.part_mapper is None:
             raise ValueError("the statistics of the parts were not kept")
         return self.part_mapper(work, n_parts)  # pyright: ignore[reportArgumentType, reportReturnType] - one function for both
 
     @property
     def randomized(self) -> Strata:
-        """The counts of randomised rows by query and experiment."""
+        """Counts of randomised rows per query, context and experiment."""
         return self.by_unit[self.plan.randomized_columns]
 
     @property
@@ -359,68 +364,73 @@ class SufficientStatistics:
 
     @property
     def context_of_cell(self) -> Integers:
-        """The number of each cell's context, from 0 in the order of the cells, shape (K,); all 0 without contexts."""
+        """Context number of each cell, from 0 in the order of the cells, shape (K,); all 0 without contexts."""
         return context_numbers(self.cells, self.plan.context)
 
     @property
     def curve_of_cell(self) -> Integers:
-        """The number of each cell's curve over positions, from 0 in the order of the cells, shape (K,)."""
+        """Number of each cell's curve over positions, from 0 in the order of the cells, shape (K,)."""
         return context_numbers(self.cells, (*self.plan.context, *self.further_cell_columns))
 
     @property
     def further_cell_columns(self) -> tuple[str, ...]:
-        """The further columns of a cell; without the last one where that is the position itself."""
+        """Cell columns other than the position; without the last if it maps one to one to the position."""
         names, last = self.plan.cell, self.plan.cell[-1:]
-        sizes = {self.cells.select(of).n_unique() for of in ([POSITION], last, [POSITION, *last]) if last}
+        sizes = {self.cells.select(key).n_unique() for key in ([POSITION], last, [POSITION, *last]) if last}
         return names[:-1] if len(sizes) == 1 else names
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The columns whose values make up a cell of one context: the position, and its further columns.
+        """Columns whose values identify a cell within its context: the position and the further columns.
 
-        Positions that follow from several other columns, as that of a row and a column of a grid, are no axis.
+        Without the position if the further columns determine it, as the row and the column of a grid do.
         """
         names, cells = self.further_cell_columns, self.cells
-        follows = len(names) > 1 and cells.select(names).n_unique() == cells.select(POSITION, *names).n_unique()
-        return names if follows else (POSITION, *names)
+        determined = len(names) > 1 and cells.select(names).n_unique() == cells.select(POSITION, *names).n_unique()
+        return names if determined else (POSITION, *names)
 
     @property
     def axes_of_cell(self) -> Integers:
-        """The number of each cell's value on each axis, shape (K, A)."""
+        """Number of each cell's value on each of the `axes`, shape (K, A)."""
         return np.stack([dense_row_ranks(self.cells.select(name)) for name in self.axes], axis=1)
 
     @cached_property
     def cell_totals(self) -> tuple[Floats, Floats]:
         """Impressions and clicks per cell, each of shape (K,)."""
 
-        def of_block(table: CountTable) -> tuple[Floats, Floats]:
+        def block_totals(table: CountTable) -> tuple[Floats, Floats]:
             copies = table.spread(table.multiplicity)
             return table.sum_by_cell(copies * table.impressions), table.sum_by_cell(copies * table.clicks)
 
-        impressions, clicks = self.pair_signatures.sum_blocks(of_block)
+        impressions, clicks = self.pair_signatures.sum_blocks(block_totals)
         return impressions, clicks
 
     def counts_by_cell(self) -> pl.DataFrame:
-        """The cell columns, `impressions` and `clicks` (both Float64), sorted as the cells are."""
+        """Return the cell columns with `impressions` and `clicks` (both Float64), a row per cell in their order."""
         impressions, clicks = self.cell_totals
         return self.cells.with_columns(pl.Series(IMPRESSIONS, impressions), pl.Series(CLICKS, clicks))
 
 
 def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatistics:
-    """Compress the statistics of whole queries: the plan's keys, by which they are sorted, `impressions`, `clicks`."""
+    """Compress the statistics of one part.
+
+    Args:
+        statistics: the plan's keys, by which rows are sorted, `impressions` and `clicks`, of whole queries.
+        plan: defines the keys.
+    """
     cells, number = numbered_cells(statistics, plan)
-    rows = _with_numbers(statistics, number)
-    codes = _codes(cells)
+    rows = _number_cells_and_queries(statistics, number)
+    codes = _cell_codes(cells)
     pairs, by_unit = pl.DataFrame(), dict[tuple[str, ...], PartOfStrata]()
     for unit in plan.units:
-        of_unit = _added_up(rows, unit, plan)
-        table = to_count_table(of_unit, unit, cells.height)
-        by_unit[unit], signature = _compressed(of_unit, table, codes)
+        unit_rows = _sum_by_unit(rows, unit, plan)
+        table = to_count_table(unit_rows, unit, cells.height)
+        by_unit[unit], signature = _compress_unit(unit_rows, table, codes)
         first = table.start[:-1]
         if unit == plan.pair_columns:
-            pairs = of_unit.select(*unit)[first].with_columns(pl.Series(SIGNATURE, signature))
+            pairs = unit_rows.select(*unit)[first].with_columns(pl.Series(SIGNATURE, signature))
             for at, name in enumerate((IMPRESSIONS, CLICKS), start=len(unit)):
-                counts = of_unit[name].to_numpy()
+                counts = unit_rows[name].to_numpy()
                 whole = not np.issubdtype(counts.dtype, np.floating)
                 sums = (
                     sum_rows(counts.astype(np.int64, copy=False), table.start)
@@ -440,18 +450,18 @@ def compress_part(statistics: pl.DataFrame, plan: StatisticsPlan) -> PartStatist
 
 
 def _add_up_arms(counts: Sequence[pl.DataFrame], plan: StatisticsPlan) -> pl.DataFrame | None:
-    """The arms in ascending order, with their `impressions` and `clicks`; None where a plan has none."""
+    """Sum `impressions` and `clicks` by arm, ascending; None if the plan has no arms."""
     if not plan.arms:
         return None
     rows = pl.concat([part.select(*plan.arms, IMPRESSIONS, CLICKS) for part in counts])
     return rows.group_by(plan.arms).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(plan.arms)
 
 
-def _compressed(of_unit: pl.DataFrame, table: CountTable, codes: Hashes) -> tuple[CompressedStrata, Integers]:
-    """The compressed counts of one kind of unit, and the signature of each unit."""
+def _compress_unit(rows: pl.DataFrame, table: CountTable, codes: Hashes) -> tuple[CompressedStrata, Integers]:
+    """Compress the table of one kind of unit (`rows` as from `_sum_by_unit`); return it and each unit's signature."""
     signatures, signature, keys = compress_with_keys(table, codes)
     linking = np.flatnonzero(signatures.links[signature])
-    query = of_unit[_QUERY_NUMBER].to_numpy()[table.start[:-1][linking]]
+    query = rows[_QUERY_NUMBER].to_numpy()[table.start[:-1][linking]]
     strata = CompressedStrata(
         signatures=signatures,
         keys=keys,
@@ -461,36 +471,36 @@ def _compressed(of_unit: pl.DataFrame, table: CountTable, codes: Hashes) -> tupl
     return strata, signature
 
 
-def _compressed_unit(
+def _compress_part_unit(
     statistics: pl.DataFrame,
     plan: StatisticsPlan,
     cells: pl.DataFrame,
     unit: tuple[str, ...],
-    apart: tuple[str, ...] = (),
-    added: pl.Expr | None = None,
+    cell_prefix: tuple[str, ...] = (),
+    extra_column: pl.Expr | None = None,
 ) -> PartOfStrata:
-    """The compressed counts of one kind of unit in one part, cells numbered as over all parts.
+    """Compress the counts of one kind of unit in one part.
 
     Args:
-        statistics: of the part.
-        plan: what was counted.
-        cells: those of all parts, also by the columns that are kept `apart`.
-        unit: the columns that tell units apart.
-        apart: further columns of the cells; rows that lack one are left out.
-        added: a column that the statistics do not have.
+        statistics: the plan's keys, `impressions` and `clicks` of the part.
+        plan: defines the keys.
+        cells: the cells of all parts, by their columns and `cell_prefix`; a cell's number is its row.
+        unit: key columns of a unit.
+        cell_prefix: further key columns of a cell (the arm); rows where one of them is null are dropped.
+        extra_column: a column to add to the statistics first.
     """
-    statistics = statistics if added is None else statistics.with_columns(added)
-    number = key_numbers(cells, statistics, replace(plan, context=(*plan.context, *apart)).cell_columns)
-    rows = _with_numbers(statistics, number)  # queries are numbered as without what is left out
-    rows = _added_up(rows.drop_nulls(CELL) if apart else rows, unit, plan)
-    return _compressed(rows, to_count_table(rows, unit, cells.height), _codes(cells))[0]
+    statistics = statistics if extra_column is None else statistics.with_columns(extra_column)
+    number = key_numbers(cells, statistics, replace(plan, context=(*plan.context, *cell_prefix)).cell_columns)
+    rows = _number_cells_and_queries(statistics, number)  # before rows are dropped, so that queries keep their numbers
+    rows = _sum_by_unit(rows.drop_nulls(CELL) if cell_prefix else rows, unit, plan)
+    return _compress_unit(rows, to_count_table(rows, unit, cells.height), _cell_codes(cells))[0]
 
 
 def _count_by_day(statistics: pl.DataFrame) -> pl.DataFrame:
     return count_by_day(statistics.lazy(), pl.col(PERIOD).cast(pl.Date)).collect()
 
 
-def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
+def _order_sums(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[str, ...]) -> OrderSums:
     if plan.auxiliary_columns:  # clusters and arms are for errors by cluster and the test of arms alone
         plan = replace(plan, clusters=(), arms=())
         statistics = statistics.group_by(*plan.keys).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(*plan.keys)
@@ -502,18 +512,19 @@ def _order_of_unit(statistics: pl.DataFrame, plan: StatisticsPlan, unit: tuple[s
 def count_units(
     statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame, unit: Sequence[str]
 ) -> tuple[pl.DataFrame, CountTable]:
-    """The counts of one kind of unit, not compressed.
+    """Count one kind of unit without compression.
 
     Args:
-        statistics: of whole queries (the plan's keys, `impressions`, `clicks`), sorted by the keys.
-        plan: what was counted.
+        statistics: the plan's keys, by which rows are sorted, `impressions` and `clicks`, of whole queries.
+        plan: defines the keys.
         cells: the cell columns; a cell's number is its row.
-        unit: the columns that tell units apart, one of the plan's `units`.
+        unit: key columns of a unit, one of the plan's `units`.
 
     Returns:
         The unit's columns, one row per unit, and the table with the units in that order.
     """
-    rows = _added_up(_with_numbers(statistics, key_numbers(cells, statistics, plan.cell_columns)), unit, plan)
+    number = key_numbers(cells, statistics, plan.cell_columns)
+    rows = _sum_by_unit(_number_cells_and_queries(statistics, number), unit, plan)
     table = to_count_table(rows, unit, cells.height)
     return rows.select(*unit)[table.start[:-1]], table
 
@@ -521,7 +532,7 @@ def count_units(
 def count_randomized(
     statistics: pl.DataFrame, plan: StatisticsPlan, cells: pl.DataFrame
 ) -> tuple[pl.DataFrame, CountTable]:
-    """The counts of the rows that were placed at random, by query and document; see `count_units`."""
+    """Count randomised rows by pair without compression; see `count_units`."""
     return count_units(statistics.filter(pl.col(RANDOMIZED) > 0), plan, cells, PAIR)
 
 
@@ -530,12 +541,12 @@ def merge_parts(
     plan: StatisticsPlan,
     part_mapper: PartMapper[PartOfStrata] | PartMapper[OrderSums] | None = None,
 ) -> SufficientStatistics:
-    """Number cells and queries over all parts, and merge equal signatures.
+    """Merge the compressed parts of a log: number cells and queries over all parts, and merge equal signatures.
 
     Args:
         parts: the compressed parts.
-        plan: what was counted.
-        part_mapper: goes over the statistics of the same parts again, in their order; without it nothing is parted by
+        plan: defines the keys.
+        part_mapper: reads the statistics of the same parts again, in the same order; without it there are no strata by
             period.
     """
     cells = pl.concat([part.cells for part in parts]).unique().sort(*plan.cell_order)
@@ -545,7 +556,7 @@ def merge_parts(
     placements = [part.placements for part in parts if part.placements is not None]
     n_queries = tuple(part.n_queries for part in parts)
     for unit in plan.units:
-        by_unit[unit], new = _merged_unit([part.by_unit[unit] for part in parts], new_cell, cells, plan, n_queries)
+        by_unit[unit], new = _merge_unit([part.by_unit[unit] for part in parts], new_cell, cells, plan, n_queries)
         if unit == plan.pair_columns:
             signature_of_part = new
     return SufficientStatistics(
@@ -562,88 +573,94 @@ def merge_parts(
     )
 
 
-def _merged_unit(
-    members: Sequence[PartOfStrata],
+def _merge_unit(
+    parts: Sequence[PartOfStrata],
     new_cell: Sequence[Integers],
     cells: pl.DataFrame,
     plan: StatisticsPlan,
     n_queries: Sequence[int],
 ) -> tuple[Strata, list[Numbers]]:
-    """One kind of unit over all parts, and the row of its signatures by each part's own."""
+    """Merge one kind of unit over all parts; return it and, for each part, the new number of each of its signatures."""
     first_query = np.cumsum([0, *n_queries])
-    number_of_query = np.int32 if first_query[-1] <= _LARGEST_INT32 else np.int64
-    signatures, new = merge(members, new_cell, _codes(cells))
+    query_type = np.int32 if first_query[-1] <= _LARGEST_INT32 else np.int64
+    signatures, new = merge(parts, new_cell, _cell_codes(cells))
     constant = [name for name in plan.cell if cells[name].n_unique() == 1]
-    if constant:  # a column of one value changes nothing, not even the order of sums
-        signatures, number = compress(signatures, _codes(cells.drop(constant)))
-        new = [number[of_part] for of_part in new]
+    if constant:  # sort the signatures as without the column, so that sums over them have the same last bits
+        signatures, number = compress(signatures, _cell_codes(cells.drop(constant)))
+        new = [number[merged_number] for merged_number in new]
     queries = [
-        part.member_query.astype(number_of_query) + first
-        for part, first in zip(members, first_query[:-1].tolist(), strict=True)
+        part.member_query.astype(query_type) + first
+        for part, first in zip(parts, first_query[:-1].tolist(), strict=True)
     ]
-    numbered_signatures = [number[part.member_signature] for part, number in zip(members, new, strict=True)]
-    return Strata(signatures, Members(np.concatenate(numbered_signatures), np.concatenate(queries))), new
+    member_signatures = [number[part.member_signature] for part, number in zip(parts, new, strict=True)]
+    return Strata(signatures, Members(np.concatenate(member_signatures), np.concatenate(queries))), new
 
 
-def _with_numbers(statistics: pl.DataFrame, cell: pl.Series) -> pl.DataFrame:
-    """Statistics with the numbers of their cells and queries."""
+def _number_cells_and_queries(statistics: pl.DataFrame, cell: pl.Series) -> pl.DataFrame:
+    """Add the column of cell numbers, and number the queries from 0 in the order of the rows."""
     return statistics.with_columns(cell, pl.col(QUERY).rle_id().alias(_QUERY_NUMBER))
 
 
-def _added_up(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> pl.DataFrame:
-    """The rows of one kind of unit, sorted by unit and cell: those of its finer parts are added up."""
+def _sum_by_unit(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> pl.DataFrame:
+    """Sum `impressions` and `clicks` by unit and cell; return one row for each, sorted by unit and cell."""
     rows = with_periods(rows, tuple(unit))
     if HALF in unit:
         pair = [name for name in unit if name != HALF]
         rows = rows if plan.is_sorted_by(pair) else rows.sort(*pair, PERIOD)
-        of_row = counting_plan.run_numbers(rows, pair)
-        first = np.flatnonzero(np.diff(of_row, prepend=-1))
+        number = counting_plan.run_numbers(rows, pair)
+        first = np.flatnonzero(np.diff(number, prepend=-1))
         if len(first):  # units without a click compare nothing
-            rows = rows.filter((np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0)[of_row])
-        of_row = counting_plan.run_numbers(rows, pair)
-        later = _in_later_half(of_row, counting_plan.run_numbers(rows, [*pair, PERIOD]), rows[IMPRESSIONS].to_numpy())
-        return _summed(rows.with_columns(pl.Series(HALF, later)), 2 * of_row + later)
+            rows = rows.filter((np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0)[number])
+        number = counting_plan.run_numbers(rows, pair)
+        moment = counting_plan.run_numbers(rows, [*pair, PERIOD])
+        later = _is_in_later_half(number, moment, rows[IMPRESSIONS].to_numpy())
+        return _sum_sorted_units(rows.with_columns(pl.Series(HALF, later)), 2 * number + later)
     if RANDOMIZED in unit:
         rows = rows.filter(pl.col(RANDOMIZED) > 0)
     elif {*unit, *plan.cell_columns} == set(plan.keys):
         return rows
     if plan.is_sorted_by(unit):
-        return _summed(rows, counting_plan.run_numbers(rows, unit))
+        return _sum_sorted_units(rows, counting_plan.run_numbers(rows, unit))
     counts = pl.col(IMPRESSIONS, CLICKS).sum()
     return rows.group_by(*unit, CELL).agg(counts, pl.col(_QUERY_NUMBER).first()).sort(*unit, CELL)
 
 
-def _in_later_half(unit: Integers, moment: Integers, impressions: Floats | Integers) -> Flags:
-    """Whether the middle of each row's moment lies in the later half of its unit, all of shape (R,), sorted by them.
+def _is_in_later_half(unit: Integers, moment: Integers, impressions: Floats | Integers) -> Flags:
+    """Return whether each row lies in the later half of its unit's impressions, shape (R,).
 
-    What was counted together stays together, in the half where its middle lies.
+    All rows of a moment (the finest period) go to the half in which the middle of their impressions lies.
+
+    Args:
+        unit: the unit number of each row, ascending, shape (R,).
+        moment: the number of each row's (unit, period), ascending, shape (R,).
+        impressions: shape (R,).
     """
     if not len(unit):
         return np.zeros(0, np.bool_)
     first = np.flatnonzero(np.diff(moment, prepend=-1))
-    of_moment, shown = unit[first], np.add.reduceat(impressions, first)
-    start = np.flatnonzero(np.diff(of_moment, prepend=-1))
+    unit_of_moment, shown = unit[first], np.add.reduceat(impressions, first)
+    start = np.flatnonzero(np.diff(unit_of_moment, prepend=-1))
     up_to = np.cumsum(shown)
-    before = (up_to - shown)[start][of_moment]
-    whole = np.add.reduceat(shown, start)[of_moment]
+    before = (up_to - shown)[start][unit_of_moment]
+    whole = np.add.reduceat(shown, start)[unit_of_moment]
     return (2 * (up_to - before) - shown > whole * (1 + _ROUNDING))[moment]
 
 
-def _summed(rows: pl.DataFrame, unit_of_row: Integers) -> pl.DataFrame:
-    """One row per unit and cell, sorted by them, of rows that are sorted by unit, its number given for each."""
+def _sum_sorted_units(rows: pl.DataFrame, unit_of_row: Integers) -> pl.DataFrame:
+    """Sum rows that are sorted by unit by (unit, cell), where `unit_of_row` numbers the units, shape (R,)."""
     cell = rows[CELL].to_numpy().astype(np.int64)
     key = unit_of_row * (int(cell.max(initial=0)) + 1) + cell
     order = np.argsort(key, kind="stable")
     first = np.flatnonzero(np.diff(key[order], prepend=-1))
-    kept = rows[order[first]]
+    result = rows[order[first]]
     if not len(first):
-        return kept
+        return result
     sums = {name: np.add.reduceat(rows[name].to_numpy()[order], first) for name in (IMPRESSIONS, CLICKS)}
-    return kept.with_columns(pl.Series(name, values) for name, values in sums.items())
+    return result.with_columns(pl.Series(name, values) for name, values in sums.items())
 
 
 def to_count_table(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> CountTable:
-    """Rows sorted by unit and cell as a table of counts."""
+    """Convert rows sorted by unit and cell (`posbias_cell`, `impressions`, `clicks`) to a table of counts."""
     unit_of_row = rows.select(pl.struct(*unit).rle_id()).to_series().to_numpy()
     first = np.flatnonzero(np.diff(unit_of_row, prepend=-1))
     impressions = rows[IMPRESSIONS].to_numpy().astype(np.float64)
@@ -652,13 +669,13 @@ def to_count_table(rows: pl.DataFrame, unit: Sequence[str], n_cells: int) -> Cou
         start=np.append(first, rows.height).astype(np.int64),
         cell=rows[CELL].to_numpy().astype(np.int64),
         impressions=impressions,
-        # Sums of weights are rounded: clicks must not exceed impressions by it.
+        # Rounded sums of weights may give slightly more clicks than impressions.
         clicks=np.minimum(rows[CLICKS].to_numpy().astype(np.float64), impressions),
         multiplicity=np.ones(len(first)),
     )
 
 
-def _codes(cells: pl.DataFrame) -> Hashes:
-    """A number for each cell that depends on what the cell is, not on which others there are, shape (K,)."""
+def _cell_codes(cells: pl.DataFrame) -> Hashes:
+    """Hash each cell's values, shape (K,): the code of a cell does not depend on which other cells the part has."""
     digests = [blake2b(repr(cell).encode(), digest_size=8).digest() for cell in cells.iter_rows()]
     return np.frombuffer(b"".join(digests), np.uint64)

@@ -1,12 +1,13 @@
-"""Conditional estimation of theta: which cells the log links, and their most likely values.
+"""Conditional maximum likelihood estimation of theta, by the fixed-effects Poisson model, and its identification.
 
     l(beta) = sum_j m_j { sum_e c_je beta_e - C_j log sum_e n_je exp(beta_e) },  beta_e = log theta_e,  beta_ref = 0
 
-Consistent whenever E[c_je] = n_je theta_e gamma_j, whatever the distribution of clicks (Wooldridge 1999), and concave:
-there are no starting values, and one finite optimum on the identified cells.
+over units j (pairs or strata) with multiplicity m_j, impressions n_je and clicks c_je in cell e, and C_j = sum_e c_je.
+The estimate is consistent whenever E[c_je] = n_je theta_e gamma_j, whatever the distribution of clicks (Wooldridge
+1999). l is concave, with one finite maximum on the identified cells.
 
-Directed graph on cells: e' -> e if some unit was shown in both and clicked in e. The ratio of two cells has a finite
-estimate exactly if both lie in one strongly connected component (Ford 1957; Hunter 2004).
+Identification: draw an edge e' -> e between cells if some unit was shown in both and clicked in e. The ratio of two
+cells has a finite estimate if and only if both lie in one strongly connected component (Ford 1957; Hunter 2004).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,29 +32,28 @@ NOT_LINKED = "no pair links it to the reference"
 
 @dataclass(frozen=True)
 class Linkage:
-    """Which of K cells can be compared, with which, and why not."""
+    """Identification of theta in K cells: the reference of each, whether it is identified, and if not, why."""
 
-    # Shape (K,), the cell that each cell is compared with. Cells of one group (a context) share theirs, which is
-    # compared with itself; where a group links nothing, it is merely its first cell.
+    # Shape (K,), the reference cell of each cell: one per group (context); the first cell of a group without any link
     reference_of: Integers
     identified: Flags  # shape (K,), whether the cell lies in its reference's strongly connected component
-    # K reasons, None for an identified cell. `no clicks`: clicked pairs link it to identified cells, but no linking
-    # pair was ever clicked in it; `clicks link one way only`: linked, but not there and back; `no pair links it to the
-    # reference`; `the reference asked for is not linked in its context`.
+    # K reasons, None for an identified cell. `no clicks`: clicked pairs link it to identified cells, but none of them
+    # was clicked in it; `clicks link one way only`: connected to the reference, but not strongly; `no pair links it to
+    # the reference`: not connected; `the reference asked for is not linked in its context`.
     reason: tuple[str | None, ...]
-    # Shape (K,), clicked pairs that are shown in this cell and in another one of its component; for a cell without
-    # clicks, in this cell and in an identified one
+    # Shape (K,), number of clicked pairs shown in this cell and in another cell of its component; for a cell without
+    # clicks, in this cell and in an identified cell
     linking_pairs: Floats
-    linking_clicks: Floats  # shape (K,), the clicks of those pairs in that component
-    component: Integers  # shape (K,), the smallest cell of the strongly connected component that the cell lies in
+    linking_clicks: Floats  # shape (K,), clicks of these pairs in that component
+    component: Integers  # shape (K,), the smallest cell in the strongly connected component of each cell
 
     @property
     def references(self) -> Integers:
-        """The cells that others are compared with, ascending: one per group that links any."""
+        """Reference cells, ascending: one per group with a link."""
         return np.unique(self.reference_of[self.identified])
 
     def comparable(self) -> list[Integers]:
-        """The groups of at least two cells that can be compared among themselves, the largest first."""
+        """Return the strongly connected components of at least two cells, the largest first."""
         groups = [np.flatnonzero(self.component == first) for first in np.unique(self.component[self.component >= 0])]
         return sorted((group for group in groups if len(group) > 1), key=lambda group: (-len(group), int(group[0])))
 
@@ -66,19 +66,19 @@ def find_linkage(
     *,
     by_clicks: bool = False,
 ) -> Linkage:
-    """Choose the reference, one per group of cells, and find the cells that can be compared with it.
+    """Choose a reference cell per group, and determine which cells are identified relative to it.
 
     Args:
         table: counts per unit (a pair, stratum or signature) and cell.
         group_of_cell: shape (K,), any numbers: cells of different groups (contexts) share no unit, and each group has
-            a reference of its own. By default all cells are one group.
-        preference: the cells that may be a reference, best first; by default all, in their order. In each group the
-            first one that is linked to another cell is taken.
-        by_clicks: whether a reference lies among the comparable cells with most clicks of its group, before preference.
-        within: what a unit has in common beside the pair, such as the version of the ranker, for the message.
+            its own reference. By default all cells are one group.
+        preference: candidates for the reference, best first; by default all cells, in their order. The reference of a
+            group is its first candidate that is linked to another cell.
+        by_clicks: whether to prefer candidates of the component with the most clicks, before `preference`.
+        within: key columns of a unit other than the pair's, such as the version of the ranker, for the message.
 
     Raises:
-        IdentifiabilityError: there is no click, or only one cell, or no preferred cell is linked to another one.
+        IdentifiabilityError: there is no click, only one cell, or no candidate is linked to another cell.
     """
     group = np.zeros(table.n_cells, np.int64) if group_of_cell is None else group_of_cell
     preference = np.arange(table.n_cells) if preference is None else preference
@@ -100,12 +100,14 @@ def find_linkage(
     has = np.isin(reference_of, candidates)
     identified = (component == component[reference_of]) & has
     lost = ~has & (len(preference) < table.n_cells)
-    connection = _components(edges, table.n_cells, both_ways=False)  # in whatever direction and number of steps
+    connection = _components(edges, table.n_cells, both_ways=False)  # weakly connected components
 
     def linking(block: CountTable) -> tuple[Floats, ...]:
-        """Per cell, the clicked pairs that are shown in it and elsewhere in its component, and their clicks there.
+        """Count the linking pairs and clicks of each cell, each of shape (K,).
 
-        Then the pairs shown in it that were clicked in identified cells, and those clicks.
+        Returns:
+            The clicked pairs shown in a cell and elsewhere in its component, their clicks in the component, the pairs
+            shown in a cell that were clicked in identified cells, and the clicks there.
         """
         _, group = np.unique(block.unit_of_entry * table.n_cells + component[block.cell], return_inverse=True)
         clicks, copies = sum_by_number(group, block.clicks, len(group))[group], block.spread(block.multiplicity)
@@ -129,22 +131,23 @@ def find_linkage(
 
 
 def identified_if_monotone(table: CountTable, linkage: Linkage, position_of_cell: Integers) -> Flags:
-    """Which cells have a bounded ratio to their reference on curves that nowhere rise with the position, shape (K,).
+    """Return whether each cell has a finite estimate if theta may not increase with the position, shape (K,).
 
-    A direction d in which neither a click nor the order holds the curve back has d_e' <= d_e along each edge e' -> e,
-    and from each position to the one above it. A cell is held on both sides exactly if it lies in its
-    reference's strongly connected component of both kinds of edges together.
+    The likelihood does not decrease in a direction d of log theta if d_e' <= d_e along each edge e' -> e, and d keeps
+    the order if d is nowhere larger at a position than at the position above it: an edge to the position above. A cell
+    is therefore bounded on both sides if and only if it lies in the strongly connected component of its reference in
+    the graph of both kinds of edges.
 
     Args:
         table: counts per unit (a pair, stratum or signature) and cell.
-        linkage: which cells the log alone can compare, of the same table.
+        linkage: identification without the order, from the same table.
         position_of_cell: shape (K,).
     """
     links = table.take(np.flatnonzero(table.links))
     order = np.lexsort((position_of_cell, linkage.reference_of))
-    follows = np.diff(linkage.reference_of[order]) == 0
+    same_group = np.diff(linkage.reference_of[order]) == 0
     tails, heads = _edges(links)
-    edges = np.concatenate([tails, order[1:][follows]]), np.concatenate([heads, order[:-1][follows]])
+    edges = np.concatenate([tails, order[1:][same_group]]), np.concatenate([heads, order[:-1][same_group]])
     component = _components(edges, table.n_cells, both_ways=True)
     size = np.bincount(component, minlength=table.n_cells)[component]
     lost = np.array([reason == NO_REFERENCE for reason in linkage.reason])
@@ -152,24 +155,23 @@ def identified_if_monotone(table: CountTable, linkage: Linkage, position_of_cell
 
 
 def _edges(links: CountTable) -> tuple[Integers, Integers]:
-    """The cells e' and e of each edge e' -> e: some linking unit was shown in both and clicked in e."""
+    """Return the tails and heads of the edges between cells: a linking unit was shown in both and clicked in one."""
 
-    def of_block(part: tuple[slice, CountTable]) -> linalg.Sparse:
+    def shown_and_clicked(part: tuple[slice, CountTable]) -> linalg.Sparse:
         _, block = part
         clicked = linalg.by_unit_and_cell(block, (block.clicks > 0).astype(np.float64))
         return linalg.by_unit_and_cell(block, np.ones(block.n_entries)).T @ clicked
 
-    none = scipy.sparse.csr_array((links.n_cells, links.n_cells))
-    together = reduce(add, thread_map(of_block, links.blocks()), none)
-    heads, tails = together.nonzero()
-    return heads.astype(np.int64), tails.astype(np.int64)
+    empty = scipy.sparse.csr_array((links.n_cells, links.n_cells))
+    tails, heads = reduce(add, thread_map(shown_and_clicked, links.blocks()), empty).nonzero()
+    return tails.astype(np.int64), heads.astype(np.int64)
 
 
 def _components(edges: tuple[Integers, Integers], n_cells: int, *, both_ways: bool) -> Integers:
-    """The smallest cell of each cell's component, shape (K,)."""
+    """Return the smallest cell of each cell's (strongly, if `both_ways`) connected component, shape (K,)."""
     labels = linalg.connected(*edges, n_cells, both_ways=both_ways)
-    _, smallest, which = np.unique(labels, return_index=True, return_inverse=True)
-    return smallest[which]
+    _, smallest, label = np.unique(labels, return_index=True, return_inverse=True)
+    return smallest[label]
 
 
 def _why_nothing_is_linked(table: CountTable, n_linked: int, within: Sequence[str]) -> str:
@@ -209,52 +211,55 @@ def _why_nothing_is_linked(table: CountTable, n_linked: int, within: Sequence[st
     )
 
 
-_UNDERFLOW = 1e-200  # sums below it may have lost digits
+_UNDERFLOW = 1e-200  # a sum below this may have lost digits
 
 
 @dataclass(frozen=True)
 class LinkedCounts:
-    """The part of a table that carries information on the identified cells."""
+    """The part of a table with information about the I identified cells, numbered 0 .. I - 1."""
 
-    table: CountTable  # the units with a click and at least two identified cells; cells are numbered 0 .. I - 1.
-    cells: Integers  # shape (I,), the identified cells, ascending: their numbers in the whole table
+    table: CountTable  # the units with a click and at least two identified cells
+    cells: Integers  # shape (I,), the identified cells' numbers in the whole table, ascending
     units: Integers  # the units' numbers in the whole table
-    reference_of: Integers  # shape (I,), the number among the I of each cell's reference
-    unit_clicks: Floats  # C_j of each unit, in identified cells, of one of its copies
+    reference_of: Integers  # shape (I,), each cell's reference, in 0 .. I - 1
+    unit_clicks: Floats  # C_j of each unit, in identified cells, without multiplicity
 
     @property
     def free(self) -> Integers:
-        """Numbers among the I of the cells other than the references, shape (F,)."""
+        """Cells other than the references, in 0 .. I - 1, shape (F,)."""
         return np.flatnonzero(self.reference_of != np.arange(len(self.cells)))
 
     def shares(self, log_theta: Floats) -> Floats:
-        """Each entry's p_je = n_je theta_e / sum_e' n_je' theta_e', for log_theta of shape (I,)."""
+        """Return p_je = n_je theta_e / sum_e' n_je' theta_e' of each entry, for log_theta of shape (I,)."""
         return click_shares(self.table, log_theta)[0]
 
 
 def linked_counts(table: CountTable, linkage: Linkage) -> LinkedCounts:
-    """Restrict a table to the identified cells and to the units that compare them."""
+    """Restrict a table to the identified cells, and to the units with a click and at least two of them."""
     cells = np.flatnonzero(linkage.identified)
     inside = table.only_cells(linkage.identified)
     units = np.flatnonzero(inside.links)
-    kept = inside.take(units)  # those of signatures stand first, and are not copied
+    linked = inside.take(units)  # no copy: the signatures that link cells come first
     if len(cells) < table.n_cells:
-        kept = replace(kept, n_cells=len(cells), cell=np.searchsorted(cells, kept.cell))
+        linked = replace(linked, n_cells=len(cells), cell=np.searchsorted(cells, linked.cell))
     return LinkedCounts(
-        table=kept,
+        table=linked,
         cells=cells,
         units=units,
         reference_of=np.searchsorted(cells, linkage.reference_of[cells]),
-        unit_clicks=kept.sum_by_unit(kept.clicks),
+        unit_clicks=linked.sum_by_unit(linked.clicks),
     )
 
 
 def click_shares(table: CountTable, log_theta: Floats) -> tuple[Floats, Floats]:
-    """Each entry's p_je, and each unit's log sum_e n_je theta_e, without overflow."""
+    """Return each entry's share of its unit's expected clicks and each unit's log exposure, without overflow.
+
+    p_je = n_je theta_e / sum_e' n_je' theta_e', shape (R,)        log sum_e n_je theta_e, shape (J,)
+    """
     largest = log_theta.max(initial=0.0)
     share = table.impressions * np.exp(log_theta - largest).take(table.cell)
     total = table.sum_by_unit(share)
-    if total.min(initial=1.0) < _UNDERFLOW:  # slower, where theta of all cells of a unit is nothing beside the largest
+    if total.min(initial=1.0) < _UNDERFLOW:  # slower: scale by the largest theta of each unit, not of all cells
         exponent = np.log(table.impressions) + log_theta[table.cell]
         largest = table.max_by_unit(exponent)
         share = np.exp(exponent - table.spread(largest))
@@ -268,23 +273,25 @@ _Output = TypeVar("_Output")
 _ROOT_STEPS, _ROOT_PRECISION = 200, 1e-13
 
 UPPER_TAIL = 0.025
-"""Probability left above the upper limit of a cell without clicks: the upper half of a 95 % interval."""
+"""Probability above the upper limit of a cell without clicks, as above a 95 % interval."""
 
-_PRECISION, _ROUNDS = 1e-10, 4  # of conjugate gradients at unit diagonal; in exact arithmetic one round would do
-_WARM_UP = 8  # scaling steps before Newton: cheap, monotone from anywhere, and good for orders of magnitude
-_LONGEST_STEP = 8.0  # of a log propensity, in one Newton step; keeps exp(step) far from overflow
+# Of conjugate gradients at unit diagonal: the precision, and the iterations as a multiple of the number of unknowns (in
+# exact arithmetic 1 would do)
+_PRECISION, _ROUNDS = 1e-10, 4
+_WARM_UP = 8  # scaling steps before Newton: cheap, monotone from any start, and right to an order of magnitude
+_LONGEST_STEP = 8.0  # of a log propensity in one Newton step, so that exp(step) does not overflow
 
 
 @dataclass(frozen=True)
 class ConditionalFit:
-    """The conditional estimate."""
+    """Conditional estimate of theta."""
 
-    linkage: Linkage  # which cells are identified
-    log_theta: Floats  # shape (K,), log propensity relative to the cell's reference; NaN where not identified, 0 there
+    linkage: Linkage
+    log_theta: Floats  # shape (K,), log propensity relative to the reference, whose is 0; NaN where not identified
     converged: bool  # whether the last Newton step was below the tolerance
     iterations: int  # Newton steps taken
     objective: float  # l at the estimate
-    free_cells: Integers  # shape (F,), the identified cells other than the references, ascending
+    free_cells: Integers  # shape (F,), identified cells other than the references, ascending
     information: Floats  # shape (F, F), minus the Hessian of l on the free cells
 
     @property
@@ -314,14 +321,14 @@ def fit_conditional(
 
     gradient_e = C_e - sum_j m_j C_j p_je;  Hessian = -sum_j m_j C_j (diag(p_j) - p_j p_j').
 
-    With many cells each step is computed by conjugate gradients, and only the last Hessian is made.
+    From 500 cells on, steps are computed by conjugate gradients, and only the last Hessian is computed.
 
     Args:
         table: counts per unit (a pair, stratum or signature) and cell.
-        linkage: which cells are identified, of the same table.
-        tolerance: the largest change of a log propensity that counts as none. A step that no longer shrinks and is
-            below 1e-7 is rounding, and counts as none as well.
-        max_iterations: Newton steps at most; the result says if they were not enough.
+        linkage: from the same table.
+        tolerance: the fit has converged when no log propensity changes by more than this; or by less than 1e-7 if the
+            steps no longer shrink, which is rounding.
+        max_iterations: maximum number of Newton steps; `converged` is False if they do not suffice.
         on_iteration: called after each step with its number and its largest change.
     """
     linked = linked_counts(table, linkage)
@@ -346,7 +353,7 @@ def fit_conditional(
 
 
 def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable) -> Floats:
-    """The upper 97.5 % limit of theta_e for the cells without clicks.
+    """Return the upper 97.5 % confidence limit of theta_e for the cells without clicks.
 
     Given the clicks C_j of the pairs that link the cell, all of them fell elsewhere with probability
     prod_j (A_j / (A_j + n_je theta_e))^C_j, A_j = sum over identified cells of n theta. The limit makes this .025:
@@ -357,8 +364,8 @@ def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable) -> Float
         Shape (K,), relative to the reference; NaN for every other cell.
     """
     limits = np.full(table.n_cells, np.nan)
-    for cell, weight, ratio in _without_clicks(fit, table):
-        # The sum is concave and increasing, so Newton's steps from a point below the root never pass it.
+    for cell, weight, ratio in _links_of_silent_cells(fit, table):
+        # The sum is concave and increasing, so that Newton's method from below never passes the root.
         level = -np.log(UPPER_TAIL)
         root, step = level / float(weight @ ratio), np.inf
         for _ in range(_ROOT_STEPS):
@@ -373,61 +380,61 @@ def upper_limits_without_clicks(fit: ConditionalFit, table: CountTable) -> Float
 
 @dataclass(frozen=True)
 class SilenceTest:
-    """Test of cells without clicks against given propensities."""
+    """Test of given propensities in cells without clicks."""
 
-    # Shape (K,), the probability of no click in the cell, twice (there is another tail); NaN for all cells but those
-    # without clicks that have a propensity to be judged by
+    # Shape (K,), two-sided: twice the probability of no click in the cell, at most 1; NaN except in cells without
+    # clicks that have a given propensity
     p_value: Floats
-    expected: Floats  # shape (K,), the expected clicks, sum_j C_j n_je theta_e / A_j; NaN where the p-value is
+    expected: Floats  # shape (K,), expected clicks, sum_j C_j n_je theta_e / A_j; NaN where the p-value is
 
     @property
     def cells(self) -> Integers:
-        """The cells that are judged."""
+        """Tested cells."""
         return np.flatnonzero(np.isfinite(self.p_value))
 
 
 def silence_test(fit: ConditionalFit, table: CountTable, theta: Floats) -> SilenceTest:
-    """Whether the cells without clicks can have the propensities theta, as their upper limits say it.
+    """Test whether the cells without clicks can have the propensities theta.
 
     P(no click) = prod_j (A_j / (A_j + n_je theta_e))^C_j, as for `upper_limits_without_clicks`.
 
     Args:
-        fit: the estimate.
-        table: what it is from.
-        theta: shape (K,), relative to the reference; NaN where there is nothing to judge by.
+        fit: the conditional estimate from `table`.
+        table: counts per unit and cell.
+        theta: shape (K,), relative to the reference; NaN where a cell is not to be tested.
     """
     p_value, expected = np.full((2, table.n_cells), np.nan)
-    for cell, weight, ratio in _without_clicks(fit, table):
-        of_pair = ratio * theta[cell]
-        p_value[cell] = min(2 * np.exp(-float(weight @ np.log1p(of_pair))), 1.0)
-        expected[cell] = float(weight @ of_pair)
+    for cell, weight, ratio in _links_of_silent_cells(fit, table):
+        odds = ratio * theta[cell]
+        p_value[cell] = min(2 * np.exp(-float(weight @ np.log1p(odds))), 1.0)
+        expected[cell] = float(weight @ odds)
     p_value[np.isnan(theta)] = np.nan
     return SilenceTest(p_value, np.where(np.isnan(theta), np.nan, expected))
 
 
-def _without_clicks(fit: ConditionalFit, table: CountTable) -> Iterator[tuple[int, Floats, Floats]]:
-    """Each cell without clicks, with C_j and n_je / A_j of the pairs that link it."""
+def _links_of_silent_cells(fit: ConditionalFit, table: CountTable) -> Iterator[tuple[int, Floats, Floats]]:
+    """Yield each cell without clicks, with m_j C_j and n_je / A_j of the units that link it."""
     linkage = fit.linkage
-    without = [number for number, reason in enumerate(linkage.reason) if reason == NO_CLICKS]
-    if not without:
+    silent_cells = [number for number, reason in enumerate(linkage.reason) if reason == NO_CLICKS]
+    if not silent_cells:
         return
     theta = np.where(linkage.identified, np.nan_to_num(fit.theta), 0.0)
     expected = table.sum_by_unit(table.impressions * theta[table.cell])
     clicks = table.sum_by_unit(table.clicks * linkage.identified[table.cell])
     unit = table.unit_of_entry
-    silent = np.flatnonzero(np.isin(table.cell, without) & (clicks[unit] > 0))
-    for cell in without:
+    silent = np.flatnonzero(np.isin(table.cell, silent_cells) & (clicks[unit] > 0))
+    for cell in silent_cells:
         entries = silent[table.cell[silent] == cell]
         units = unit[entries]
         yield cell, table.multiplicity[units] * clicks[units], table.impressions[entries] / expected[units]
 
 
 class Likelihood:
-    """The objective on the identified cells, numbered 0 .. I - 1, and the steps that climb it.
+    """Objective l on the identified cells, numbered 0 .. I - 1, its derivatives, and the steps of its maximisation.
 
-    Only differences of beta matter, within the cells of one reference. Here the cell with the most clicks among them
-    is the one that stays at 0, not the reference: the rounding of its gradient, the largest of all, then touches no
-    other cell.
+    Only differences of beta within the cells of one reference matter. The cell fixed at 0 is here the one with the most
+    clicks (the anchor), not the reference: its gradient has the largest rounding error, which then affects no other
+    cell.
     """
 
     def __init__(self, linked: LinkedCounts) -> None:
@@ -443,21 +450,21 @@ class Likelihood:
         self.free = np.flatnonzero(self.anchor_of != np.arange(linked.table.n_cells))
 
     def _over_blocks(self, beta: Floats, work: Callable[[CountTable, Floats, Floats], _Output]) -> Iterator[_Output]:
-        """Yield a function of each block of the table, the weight of its units and its shares at beta."""
+        """Yield the result of a function for each block of the table, the weights of its units, and p_je at beta."""
 
-        def of_block(block: tuple[slice, CountTable]) -> _Output:
+        def work_on_block(block: tuple[slice, CountTable]) -> _Output:
             units, table = block
             return work(table, self.weight[units], click_shares(table, beta)[0])
 
-        return thread_map(of_block, self.table.blocks())
+        return thread_map(work_on_block, self.table.blocks())
 
     def objective(self, beta: Floats) -> float:
-        """L at beta, shape (I,)."""
+        """Return l(beta), for beta of shape (I,)."""
         spread = sum(float(self.weight[units] @ click_shares(block, beta)[1]) for units, block in self.table.blocks())
         return float(self.cell_clicks @ beta) - spread
 
     def gain(self, beta: Floats, step: Floats) -> float:
-        """The objective's change along a step, without the cancellation of a difference of objectives."""
+        """Return l(beta + step) - l(beta), without the cancellation of that difference."""
         growth = np.expm1(step)
 
         def lost(block: CountTable, weight: Floats, shares: Floats) -> float:
@@ -466,16 +473,19 @@ class Likelihood:
         return float(self.cell_clicks @ step) - sum(self._over_blocks(beta, lost))
 
     def expected(self, beta: Floats) -> Floats:
-        """The expected clicks of each cell at beta, both of shape (I,)."""
+        """Return the expected clicks of each cell at beta, sum_j m_j C_j p_je, shape (I,)."""
         return sum(self._over_blocks(beta, _expected), np.zeros_like(beta))
 
     def scaling_step(self, beta: Floats) -> Floats:
-        """A step of iterative proportional fitting, theta_e <- theta_e C_e / expected C_e: monotone and linear."""
+        """Return a step of iterative proportional fitting, theta_e <- theta_e C_e / expected C_e, shape (I,).
+
+        Each step raises l; convergence is linear.
+        """
         step = np.log(self.cell_clicks / self.expected(beta))
         return step - step[self.anchor_of]
 
     def propose(self, beta: Floats) -> optimize.Proposal:
-        """Newton's step from beta; a scaling step where rounding hides every gain."""
+        """Propose Newton's step from beta, or a scaling step if rounding hides every gain."""
         step = np.zeros_like(beta)
         if len(self.free) >= linalg.MANY:  # from H v = sum_j w_j (p_j * v - p_j (p_j'v)) alone
             shares = click_shares(self.table, beta)[0]
@@ -499,14 +509,14 @@ class Likelihood:
         return step, lambda step: not self.gain(beta, step) >= float(enough @ step), lambda: self.scaling_step(beta)
 
     def slopes(self, beta: Floats) -> tuple[Floats, Floats]:
-        """Gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""
-        if len(self.free) >= linalg.MANY:  # one sparse product instead of dense ones that add up
+        """Return the gradient, shape (I,), and minus the Hessian, shape (I, I), whose rows add up to 0."""
+        if len(self.free) >= linalg.MANY:  # one sparse product instead of a dense one per block
             expected, coupling = _expected_and_coupling(self.table, self.weight, click_shares(self.table, beta)[0])
             return self.cell_clicks - expected, laplacian(coupling)
         expected, coupling = np.zeros_like(beta), np.zeros((len(beta), len(beta)))
-        for of_block, coupling_of_block in self._over_blocks(beta, _expected_and_coupling):
-            expected += of_block
-            coupling += coupling_of_block
+        for block_expected, block_coupling in self._over_blocks(beta, _expected_and_coupling):
+            expected += block_expected
+            coupling += block_coupling
         return self.cell_clicks - expected, laplacian(coupling)
 
 
@@ -520,14 +530,14 @@ def _expected_and_coupling(block: CountTable, weight: Floats, shares: Floats) ->
 
 
 def laplacian(coupling: Floats) -> Floats:
-    """diag(row sums) - coupling, of one matrix or several.
+    """Return diag(row sums) - coupling, of one matrix or a stack, shape (..., I, I), written over `coupling`.
 
-    With coupling sum_j w_j p_j p_j' this is sum_j w_j (diag(p_j) - p_j p_j'). The diagonal adds what couples a cell to
-    the others instead of subtracting two numbers that may nearly agree. It takes the place of `coupling`.
+    With coupling = sum_j w_j p_j p_j' this is sum_j w_j (diag(p_j) - p_j p_j'). The diagonal is the sum of the
+    off-diagonal couplings, which does not cancel as sum_j w_j (p_je - p_je^2) may.
     """
-    each = np.arange(coupling.shape[-1], dtype=np.int64)
-    coupling[..., each, each] = 0.0
-    of_cell = coupling.sum(axis=-1)
+    diagonal = np.arange(coupling.shape[-1], dtype=np.int64)
+    coupling[..., diagonal, diagonal] = 0.0
+    row_sums = coupling.sum(axis=-1)
     np.subtract(0.0, coupling, out=coupling)
-    coupling[..., each, each] = of_cell
+    coupling[..., diagonal, diagonal] = row_sums
     return coupling
