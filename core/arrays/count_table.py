@@ -68,11 +68,11 @@ class CountTable:
     @property
     def unit_of_entry(self) -> Integers:
         """The unit that owns each entry, shape (R,)."""
-        return self._unit_of_entry if self.n_entries <= _KEPT else _numbers_of_rows(self.start)
+        return self._unit_of_entry if self.n_entries <= _KEPT else _row_of_entry(self.start)
 
     @cached_property
     def _unit_of_entry(self) -> Integers:
-        return _numbers_of_rows(self.start)
+        return _row_of_entry(self.start)
 
     @property
     def entry_keys(self) -> Integers:
@@ -196,10 +196,10 @@ def concatenate(tables: list[CountTable]) -> CountTable:
     counts = [[getattr(table, name) for table in tables] for name in ("impressions", "clicks", "multiplicity")]
     tables.clear()
     at_a_time = 1 if start[-1] < _BLOCK else None
-    return CountTable(n_cells, start, _joined(cells), *thread_map(_joined, counts, at_a_time))
+    return CountTable(n_cells, start, _concatenate(cells), *thread_map(_concatenate, counts, at_a_time))
 
 
-def _joined(arrays: list[NDArray[_Count]]) -> NDArray[_Count]:
+def _concatenate(arrays: list[NDArray[_Count]]) -> NDArray[_Count]:
     joined = np.concatenate(arrays)
     arrays.clear()
     return joined
@@ -222,7 +222,7 @@ def first_of_runs(values: NDArray[np.integer[Any]]) -> Integers:
     return np.flatnonzero(is_first)
 
 
-def _numbers_of_rows(start: Integers) -> Integers:
+def _row_of_entry(start: Integers) -> Integers:
     """The row of each entry, e.g. of starts [0, 2, 2, 5] -> [0, 0, 2, 2, 2]: several times faster than to repeat it."""
     n_entries = int(start[-1])
     return np.cumsum(np.bincount(start[1:-1], minlength=n_entries + 1)[:n_entries])
@@ -294,14 +294,14 @@ def compress_with_keys(
     keys = signature_keys(table, cell_code)
     for values in beside:
         mixed = values.view(np.uint64) * _MIX_1
-        _fold(mixed, _MIX_2)
+        _mix_bits(mixed, _MIX_2)
         keys = keys * GOLDEN + mixed
     representative = first_equal_index(keys)  # the first unit that equals each one
-    doubtful = _differing(table, representative, beside)
+    doubtful = _unequal_units(table, representative, beside)
     while len(doubtful):
         among = first_equal_index(keys[doubtful])
         representative[doubtful] = doubtful[among]
-        doubtful = doubtful[_differing(table.take(doubtful), among, [values[doubtful] for values in beside])]
+        doubtful = doubtful[_unequal_units(table.take(doubtful), among, [values[doubtful] for values in beside])]
     chosen = np.flatnonzero(representative == np.arange(table.n_units))
     chosen = chosen[np.argsort(keys[chosen], kind="stable")]
     rank = np.empty(table.n_units, np.int64)
@@ -332,13 +332,13 @@ def _hash_entries(table: CountTable, code: Hashes, impressions: Hashes, clicks: 
     """The sum of each unit's mixed (cell, n, c), shape (J,)."""
     mixed = (code * GOLDEN).take(table.cell)
     mixed ^= impressions * _MIX_1
-    _fold(mixed, _MIX_2)
+    _mix_bits(mixed, _MIX_2)
     mixed += clicks * GOLDEN
-    _fold(mixed, _MIX_1)
+    _mix_bits(mixed, _MIX_1)
     return count_table.sum_rows(mixed, table.start)
 
 
-def _fold(values: Hashes, multiplier: np.uint64) -> None:
+def _mix_bits(values: Hashes, multiplier: np.uint64) -> None:
     """Let high bits reach the low ones and back, in place: counts differ in the high bits of a float only."""
     values ^= values >> _HALF
     values *= multiplier
@@ -351,18 +351,18 @@ def first_equal_index(hashes: Hashes) -> Integers:
     A table of at least N places takes one value in each. Those whose place another one has taken are looked at
     again by themselves, with another order of places.
     """
-    first = _first_in_place(hashes, GOLDEN)
+    first = _first_in_slot(hashes, GOLDEN)
     others, multiplier = np.flatnonzero(hashes.take(first) != hashes), int(GOLDEN)
     while len(others):
         multiplier = multiplier * int(_MIX_1) % 2**64
         among = hashes[others]
-        of_others = _first_in_place(among, np.uint64(multiplier))
+        of_others = _first_in_slot(among, np.uint64(multiplier))
         first[others] = others[of_others]
         others = others[among[of_others] != among]
     return first
 
 
-def _first_in_place(hashes: Hashes, multiplier: np.uint64) -> Integers:
+def _first_in_slot(hashes: Hashes, multiplier: np.uint64) -> Integers:
     """Index of the first element that has the same place in a table."""
     place_bits = max(len(hashes).bit_length(), 1)
     place = (hashes * multiplier) >> np.uint64(64 - place_bits)
@@ -371,7 +371,7 @@ def _first_in_place(hashes: Hashes, multiplier: np.uint64) -> Integers:
     return table[place].astype(np.int64)
 
 
-def _differing(table: CountTable, representative: Integers, beside: Sequence[Floats]) -> Integers:
+def _unequal_units(table: CountTable, representative: Integers, beside: Sequence[Floats]) -> Integers:
     """The units whose entries, or what is beside them, are not exactly their representative's."""
     length = table.entries_of_unit
     differs = length != length.take(representative)

@@ -67,7 +67,7 @@ def climb(
     at, change, converged, iteration = start, np.inf, False, 0
     while not converged and iteration < limits.max_iterations:
         iteration += 1
-        previous, step = change, _damped(propose(at), limits.longest_step)
+        previous, step = change, _damp(propose(at), limits.longest_step)
         at, change = at + step, _largest(step)
         converged = change <= limits.tolerance or previous / 2 <= change <= limits.stalled
         if on_iteration is not None:
@@ -75,7 +75,7 @@ def climb(
     return at, converged, iteration
 
 
-def _damped(proposal: Proposal, longest: float) -> Floats:
+def _damp(proposal: Proposal, longest: float) -> Floats:
     """The step cut to its longest change, and halved where and until it gains enough."""
     step, falls_short, instead = proposal
     step = step * min(1.0, longest / max(_largest(step), longest))

@@ -49,7 +49,7 @@ class BitField:
         fits = self._steps_above_low < _unsigned(2**self.bits)
         if self.step == 1:
             return fits
-        return fits & (self._whole >= self.low) & ((self._whole - self.low) % self.step == 0)
+        return fits & (self._as_integer >= self.low) & ((self._as_integer - self.low) % self.step == 0)
 
     @property
     def shifted(self) -> pl.Expr:
@@ -76,12 +76,12 @@ class BitField:
     @property
     def _steps_above_low(self) -> pl.Expr:
         """How many steps a value is above the least one; without steps, that is large for one below it, modulo 2^64."""
-        steps = self._whole.cast(pl.UInt64, wrap_numerical=True)
+        steps = self._as_integer.cast(pl.UInt64, wrap_numerical=True)
         steps = steps + _unsigned(-self.low) if self.low else steps
         return steps if self.step == 1 else steps // _unsigned(self.step)
 
     @property
-    def _whole(self) -> pl.Expr:
+    def _as_integer(self) -> pl.Expr:
         """A value as a whole number of 64 bits; null where they do not hold it."""
         column = pl.col(self.name)
         if isinstance(self.dtype, pl.Date | pl.Datetime):
@@ -135,7 +135,7 @@ def bit_fields(seen: pl.DataFrame, growing: Sequence[str], known: Mapping[str, i
     fields = list[BitField]()
     for column in seen:
         bits = known.get(column.name)
-        field = _field(column) if bits is None else BitField(column.name, column.dtype, 0, bits)
+        field = _roomy_field(column) if bits is None else BitField(column.name, column.dtype, 0, bits)
         if field is None:
             return None
         fields.append(field)
@@ -171,7 +171,7 @@ def exact_field(column: pl.Series) -> BitField:
     return BitField(column.name, column.dtype, low, ((high - low) // step).bit_length(), step)
 
 
-def _field(column: pl.Series) -> BitField | None:
+def _roomy_field(column: pl.Series) -> BitField | None:
     """The bits of a column by itself; None where it holds something else, or nothing."""
     dtype = column.dtype
     if isinstance(dtype, pl.Boolean):

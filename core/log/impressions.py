@@ -1,14 +1,14 @@
-"""The row contract of a log: raw columns in, canonical impressions out, each row with its reason to be rejected.
+"""Read the raw columns of a log as canonical impressions, and mark rows that break the row contract with the reason.
 
-Canonical impressions: `session`, `query`, `doc` (any type, kept as they came), `position` (Int32 >= 1),
-`click` (Int8, 0/1), `weight` (> 0) and `period` (a date) where known, contexts, strata, features, and `randomized`
-where requested: the number, from 1, of the first description of randomised rows that fits, 0 where none does.
-Where rows add up impressions, `impressions` (Int64 > 0) is their number, and `click` (Int64) that of clicks on them.
+Canonical impressions: `session`, `query`, `doc` (of the log's own types), `position` (Int32 >= 1), `click` (Int8, 0 or
+1), and, if the log has them, `weight` (> 0), `period` (Date or Datetime), contexts, strata, features and `randomized`
+(the number, from 1, of the first description of randomised rows that fits, else 0). If each row of the log is a sum of
+impressions, `impressions` (Int64 > 0) is their number and `click` (Int64) the number of clicks on them.
 
-`TextValues` is how text says numbers, clicks and times where a log writes them in a way of its own. Numbers may be
-days: 20260105, 2026010512, or counts since 1970 of days, seconds, milli-, micro- or nanoseconds. The same number means
-different days in different units, so that all numbers of a column are read in one `TimeUnit`: the one in which most of
-a sample are days that a log can have. A number that is no such day in that unit is none at all.
+`TextValues` parses numbers, clicks and times from text. Times may be integers: 20260105, 2026010512, or days, seconds,
+milli-, micro- or nanoseconds since 1970. As the same integer is a different day in each unit, all integers of a column
+are read in one `TimeUnit`: the one in which most of a sample are plausible days. An integer that is no plausible day in
+that unit is null.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -40,60 +40,59 @@ _A_DAY = "2026-01-31"
 
 
 def thousands_pattern(marks: str) -> str:
-    """The pattern of a whole number with one of some marks between thousands, e.g. `12,345`."""
+    """Return a regular expression for integers with thousands separators out of `marks`, e.g. `12,345`."""
     return rf"^\s*[1-9][0-9]{{0,2}}(?:[{marks}][0-9]{{3}})+\s*$"
 
 
 @dataclass(frozen=True)
 class TextValues:
-    """How text is read."""
+    """Formats of numbers, clicks and times in columns of text."""
 
-    # whether numbers have a comma before their fraction; then a point is no part of a number
-    decimal_comma: bool = False
-    true: tuple[str, ...] = ()  # words of the click column that mean a click, in lower case, beside 1 and true
-    false: tuple[str, ...] = ()  # words that mean none, beside 0 and false
-    timestamp_format: str | None = None  # how times are written, as strftime has it; None for ISO dates and for numbers
+    decimal_comma: bool = False  # whether the decimal separator is a comma; text with a point is then no number
+    true: tuple[str, ...] = ()  # further words for a click in the click column, in lower case, beside 1 and true
+    false: tuple[str, ...] = ()  # further words for no click, beside 0 and false
+    timestamp_format: str | None = None  # strftime format of times; None for ISO dates and integers
 
     @property
     def without_click_words(self) -> "TextValues":
-        """The same, for a click column that is not of the log."""
+        """The formats without words for clicks, for a click column that the log itself does not have."""
         return replace(self, true=(), false=())
 
     def number(self, text: pl.Expr) -> pl.Expr:
-        """Text as Float64; null where it is no number."""
+        """Parse text as Float64; null where it is no number."""
         if not self.decimal_comma:
             return text.cast(pl.Float64, strict=False)
         return pl.when(~text.str.contains(".", literal=True)).then(self.with_point(text)).cast(pl.Float64, strict=False)
 
     def count(self, text: pl.Expr) -> pl.Expr:
-        """Text of a count as Float64, e.g. 2000 for `2,000`; null where it is no number.
+        """Parse the text of a count as Float64, e.g. 2000 for `2,000`; null where it is no number.
 
-        A comma before three digits is a mark between thousands. Where a comma is to stand before a fraction, a point is
-        such a mark, and a comma before three digits could be either: that is no number.
+        A comma before three digits is a thousands separator. With a decimal comma, the point is the thousands
+        separator, and a comma before three digits is ambiguous: null.
         """
         marks = rf"{'.' if self.decimal_comma else ','}'\u2019\s"
-        without = text.str.replace_all(f"[{marks}]", "").cast(pl.Float64, strict=False)
-        number = pl.when(text.str.contains(thousands_pattern(marks))).then(without).otherwise(self.number(text))
+        ungrouped = text.str.replace_all(f"[{marks}]", "").cast(pl.Float64, strict=False)
+        number = pl.when(text.str.contains(thousands_pattern(marks))).then(ungrouped).otherwise(self.number(text))
         return pl.when(~text.str.contains(thousands_pattern(","))).then(number) if self.decimal_comma else number
 
     def with_point(self, text: pl.Expr) -> pl.Expr:
-        """Text whose numbers have a point; other text as it is."""
+        """Replace the decimal comma of text that is a number by a point; other text does not change."""
         return text.str.replace(_WITH_COMMA, "${1}.${2}") if self.decimal_comma else text
 
     def time(self, text: pl.Expr) -> pl.Expr:
-        """Text as a time without a zone, that of UTC if a zone is written; null where it has another form."""
-        read = text.str.strip_chars().str.to_datetime(str(self.timestamp_format), time_unit="us", strict=False)
-        return read.dt.replace_time_zone(None)
+        """Parse text by `timestamp_format` as Datetime without a zone (in UTC if the text has an offset), or null."""
+        time = text.str.strip_chars().str.to_datetime(str(self.timestamp_format), time_unit="us", strict=False)
+        return time.dt.replace_time_zone(None)
 
 
 PLAIN_TEXT = TextValues()
 
 
 def check_timestamp_format(form: str) -> None:
-    """Check that a format says a whole day: what it writes of one is read as that day again.
+    """Check that a strftime format has year, month and day: a date that it formats must be parsed as the same date.
 
     Raises:
-        UsageError: it does not.
+        UsageError: it is not parsed so.
     """
     values = TextValues(timestamp_format=form)
     try:
@@ -110,22 +109,21 @@ def check_timestamp_format(form: str) -> None:
 
 _SECONDS_OF_A_DAY = 86_400
 _YEARS = (1980, 2099)
-_YEARS_OF_COUNTED_DAYS = (1990, 2069)  # later ones are days of 2000 and after as spreadsheets count them, from 1900
+_YEARS_OF_COUNTED_DAYS = (1990, 2069)  # later dates are spreadsheet days (since 1900) from the year 2000 on
 _DATE_DIGITS = 8
 _FIRST_AND_LAST = (-62_135_596_800, 253_402_300_799)  # seconds since 1970: the years 1 to 9999
 
 
 @dataclass(frozen=True)
 class TimeUnit:
-    """How a whole number says a day: its digits as a date is written, or a count since the beginning of 1970, UTC."""
+    """The meaning of an integer as a time: the digits of a date and time, or a count since 1970-01-01 00:00 UTC."""
 
-    # the digits by what they say: yyyymmdd, then hours, minutes, seconds and their fractions; or what is counted
-    words: str
-    per_day: int | None = None  # of a count: so many a day
-    years: tuple[int, int] = _YEARS  # the first and the last year in which a number is a day
+    words: str  # the digits, e.g. `yyyymmddhh` (hours, minutes, seconds, milliseconds); or the name of the count
+    per_day: int | None = None  # units per day of a count; None for digits
+    years: tuple[int, int] = _YEARS  # first and last plausible year
 
     def day(self, number: pl.Expr) -> pl.Expr:
-        """The day that a number says, or that its first digits say where the others are a time; null where none."""
+        """Convert integers to Date; null where they are no date of the plausible years."""
         if self.per_day is None:
             text = number.cast(pl.String)
             clock = [
@@ -140,7 +138,7 @@ class TimeUnit:
         return pl.when(day.dt.year().is_between(*self.years)).then(day)
 
     def moment(self, number: pl.Expr) -> pl.Expr:
-        """The time that a number says, of digits to the minute; null where it says only a day."""
+        """Convert integers to Datetime, digits to the minute; null if the unit has no time of day."""
         if self.per_day == 1 or self.words == "yyyymmdd":
             return pl.lit(None, pl.Datetime("us"))
         if self.per_day is None:
@@ -159,25 +157,26 @@ TIME_UNITS: tuple[TimeUnit, ...] = (
     TimeUnit("microseconds since 1970", _SECONDS_OF_A_DAY * 10**6),
     TimeUnit("nanoseconds since 1970", _SECONDS_OF_A_DAY * 10**9),
 )
-"""The units that are distinguished. What could be hours as they are written, or seconds of 2030, is hours."""
+"""All units. The first of two that fit equally well is taken: integers that could be digits with an hour, or seconds in
+2030, are digits."""
 
 
 def time_unit_of(numbers: pl.Series) -> TimeUnit | None:
-    """The unit in which most of some whole numbers are days, the first such one; None where none of them is a day."""
+    """Return the (first) unit in which most of these integers are plausible days; None if none is in any unit."""
     days = pl.select(unit.day(pl.lit(numbers)).count().alias(unit.words) for unit in TIME_UNITS).row(0, named=True)
     best = max(TIME_UNITS, key=lambda unit: days[unit.words])
     return best if days[best.words] else None
 
 
 def has_date(dtype: pl.DataType | None) -> bool:
-    """Whether values are dates, or dates with a time."""
+    """Return whether a type is Date or Datetime."""
     return dtype == pl.Date or isinstance(dtype, pl.Datetime)
 
 
 def clip_to_calendar(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """Dates or times in the years 1 to 9999; of what lies beyond, e.g. infinity, the nearest one.
+    """Clip Date or Datetime to the years 1 to 9999: values beyond, such as infinity, become the nearest value.
 
-    Python holds no others, and Polars does not write all others as text. Nanoseconds end in 2262.
+    Python has no other years, and Polars cannot format all others as text. Nanoseconds end in 2262 anyway.
     """
     first, last = _FIRST_AND_LAST
     if not isinstance(dtype, pl.Datetime):
@@ -185,50 +184,50 @@ def clip_to_calendar(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if dtype.time_unit == "ns":
         return column
     per_second = 10**3 if dtype.time_unit == "ms" else 10**6
-    margin = _SECONDS_OF_A_DAY if dtype.time_zone else 0  # by which zones differ at most
+    margin = _SECONDS_OF_A_DAY if dtype.time_zone else 0  # above every offset of a zone
     return column.to_physical().clip((first + margin) * per_second, (last - margin) * per_second).cast(dtype)
 
 
 def whole_numbers(name: str, dtype: pl.DataType) -> pl.Expr:
-    """A column of numbers, or of text that may hold some, as Int64; null where a value is none."""
+    """Convert a column of numbers, or of text, to Int64; null where a value is no number."""
     if not isinstance(dtype, pl.String):
         return pl.col(name).cast(pl.Int64, strict=False)
     text = pl.col(name).str.strip_chars()
-    fractions = text.cast(pl.Float64, strict=False).cast(pl.Int64, strict=False)  # seconds as Python writes them
+    fractions = text.cast(pl.Float64, strict=False).cast(pl.Int64, strict=False)  # seconds with a fraction
     return pl.coalesce(text.cast(pl.Int64, strict=False), fractions)
 
 
 REJECTED = "rejected"
-"""The column that holds a row's `RowRejection` code, 0 for a good row."""
+"""The column of `RowRejection` codes; 0 for a row that keeps the contract."""
 
 EARLIER_REJECTION = "posbias_fault"
-"""A column of raw rows that says what was wrong with them before they were rows: a `RowRejection`, or 0."""
+"""A column of raw rows with a `RowRejection` code (or 0) that an earlier step found, e.g. when unnesting lists."""
 
 SMALLEST_WEIGHT = 1e-12
-"""Weights lie between this and its inverse: beyond, a sum in floating point forgets the others."""
+"""Weights lie between this and its inverse: beside a larger weight, a smaller one would vanish in a float sum."""
 
 LARGEST_COUNT = 10**12
-"""The most impressions that a row stands for: sums of millions of them are exact."""
+"""Most impressions of one row: sums of millions of such rows are still exact."""
 
 LARGEST_POSITION = 2**31 - 1
-"""Positions are stored as whole numbers of 32 bits; no page is that long."""
+"""Positions are stored as Int32."""
 
 _BEYOND_64_BITS = (pl.UInt64, pl.Int128, pl.UInt128)
 _NO_TIME = (
     r"^.{10}[T ](?:2[5-9]|24:(?:0[1-9]|[1-5])|[3-9]\d|\d\d:[6-9]|\d\d:\d\d:(?:6[1-9]|[7-9])|.*[+-](?:1[5-9]|[2-9]\d))"
 )
-"""Text with a day and, behind it, an hour, a minute, a second or an offset that no clock or zone has."""
+"""ISO date followed by an impossible hour, minute, second or offset."""
 _TRUE, _FALSE = ("true", "t"), ("false", "f")
 
 
 class Rejection(Coded):
-    """Why a row or a page is rejected, the role whose column it is about, and what to do."""
+    """Reason to reject a row or a page: its words, the role of the column concerned, and advice."""
 
     role: str
     advice: str
 
     def __new__(cls, number: int, words: str, role: str, advice: str = "") -> Self:
-        """A number with its words."""
+        """Create a member with its number and words."""
         member = int.__new__(cls, number)
         member._value_ = number
         member.words, member.role, member.advice = words, role, advice
@@ -242,7 +241,7 @@ _NO_RESULTS = (
 
 
 class RowRejection(Rejection):
-    """Why one row, by itself, breaks the contract. Where several hold, the first is counted."""
+    """Reason why a single row breaks the contract. If several apply, the first that is checked is counted."""
 
     NULL_SESSION = (1, "the session is missing", SESSION, _NO_RESULTS)
     NULL_QUERY = (2, "the query is missing", QUERY, f"If no row has one, use --no-query. {_NO_RESULTS}")
@@ -298,16 +297,20 @@ class RowRejection(Rejection):
 
 @dataclass(frozen=True)
 class Paging:
-    """How positions go on from one results page to the next: position = (page - base) * size + slot."""
+    """Positions across results pages: position = (page - base) * size + slot."""
 
-    size: int  # results that a page holds; 1 where the column is an offset, which counts results
-    base: int = 1  # the number of the first page
+    size: int  # results per page; 1 if the page column is an offset, which counts results
+    base: int = 1  # number of the first page
 
     def positions(
         self, slot: pl.Expr, name: str, schema: pl.Schema, values: TextValues
     ) -> tuple[pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
-        """Positions, from 1, of slots, from 1, on the pages that a column numbers, and where that is no number."""
-        page, is_count = _count(name, schema, "--page", values)
+        """Compute positions (from 1) from slots (from 1) and the page column `name`.
+
+        Returns:
+            The positions, and the conditions under which a row is rejected.
+        """
+        page, is_count = _read_count(name, schema, "--page", values)
         position = (page - self.base) * self.size + slot
         faults = [
             (~is_count | (page < self.base), RowRejection.PAGE_INVALID),
@@ -318,24 +321,24 @@ class Paging:
 
 @dataclass(frozen=True)
 class ReadingRules:
-    """How raw values are read."""
+    """Rules by which raw values are converted."""
 
-    position_base: int = 1  # the number of the topmost position in the log
-    click_counts: bool = False  # whether the click column counts clicks, so that any n > 0 is a click
-    # the number of the topmost rank, where the click column holds the ranks of clicked results
+    position_base: int = 1  # number of the topmost position in the log
+    click_counts: bool = False  # whether the click column counts clicks: any n > 0 is then a click
+    # Number of the topmost rank if the click column holds the rank of the clicked result (or a list); else None
     click_ranks: int | None = None
-    paging: Paging | None = None  # how positions go on from page to page, where they begin anew on each
+    paging: Paging | None = None  # if positions start anew on each page
     null_click: bool = False  # whether an empty cell of the click column means no click
-    period: Resolution | None = None  # resolution of the timestamp as the `period`; None without one
-    day: str | None = None  # the `period` of all rows, as 2026-01-31, where no timestamp says it
-    time_unit: TimeUnit | None = None  # in which numbers are read as times; None where no number is one
-    values: TextValues = PLAIN_TEXT  # how text says numbers, clicks and times
+    period: Resolution | None = None  # resolution of `period`, from the timestamp; None for no `period`
+    day: str | None = None  # `period` of all rows, e.g. 2026-01-31, if there is no timestamp
+    time_unit: TimeUnit | None = None  # of timestamps that are integers; None: integers are not timestamps
+    values: TextValues = PLAIN_TEXT
 
 
 def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, rules: ReadingRules) -> pl.LazyFrame:
-    """Read raw columns as impressions and mark the rows that break the row contract in `rejected`.
+    """Convert raw columns to canonical impressions, with a `RowRejection` code or 0 in `rejected`.
 
-    A fault in column `EARLIER_REJECTION`, where there is one, takes precedence.
+    A code in column `EARLIER_REJECTION`, if it exists, takes precedence.
 
     Raises:
         SchemaError: a column's type cannot play its role.
@@ -347,35 +350,35 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     )
     columns = [_key(names).alias(role) for role, names, _ in keys if names]
     null = [(pl.any_horizontal(pl.col(name).is_null() for name in names), fault) for _, names, fault in keys if names]
-    slot, position_faults = _position(_required(roles.position), schema, rules)
+    slot, position_faults = _read_position(_require(roles.position), schema, rules)
     position = slot
     if roles.page is not None and rules.paging is not None:
         position, page_faults = rules.paging.positions(slot, roles.page, schema, rules.values)
         position_faults += page_faults
     if roles.impressions is None and rules.click_ranks is not None:
-        click, click_faults = _clicked_rank(_required(roles.click), schema, slot + (rules.click_ranks - 1), rules)
+        click, click_faults = _read_clicked_rank(_require(roles.click), schema, slot + (rules.click_ranks - 1), rules)
     elif roles.impressions is None:
-        click, click_faults = read_click(_required(roles.click), schema, rules)
+        click, click_faults = read_click(_require(roles.click), schema, rules)
     else:
-        shown, click, click_faults = _read_sums(roles.impressions, _required(roles.click), schema, rules)
+        shown, click, click_faults = _read_sums(roles.impressions, _require(roles.click), schema, rules)
         columns.append(shown.alias(IMPRESSIONS))
-    faults = [*_of_other_values(roles.only, schema), *null, *position_faults, *click_faults]
+    faults = [*_other_value_faults(roles.only, schema), *null, *position_faults, *click_faults]
     columns += [position.cast(pl.Int32, strict=False).alias(POSITION), click.alias(CLICK)]
     if roles.weight is not None:
-        weight = _number(roles.weight, schema, "--weight-column", rules.values.number)
+        weight = _read_number(roles.weight, schema, "--weight-column", rules.values.number)
         columns.append(weight.alias(WEIGHT))
         valid = weight.is_between(SMALLEST_WEIGHT, 1 / SMALLEST_WEIGHT) & weight.is_not_nan()
         faults.append((~valid.fill_null(value=False), RowRejection.WEIGHT_INVALID))
     if rules.day is not None:
         columns.append(pl.lit(rules.day).str.to_date("%Y-%m-%d").alias(PERIOD))
     elif rules.period is not None and roles.timestamp is not None:
-        day, time = _times(roles.timestamp, schema, rules)
+        day, time = _read_times(roles.timestamp, schema, rules)
         # The beginning of the hour, or of a finer period; midnight without a time.
         begun = pl.coalesce(time, day.cast(pl.Datetime("us"))).dt.truncate(EVERY[rules.period])
         period = pl.when(day.is_not_null()).then(begun)
         columns.append((day if rules.period == "day" else period).alias(PERIOD))
         faults.append((day.is_null(), RowRejection.TIMESTAMP_INVALID))
-    plain = {
+    unchanged = {
         "--cell": roles.cell,
         "--context": roles.context,
         "--stratify": roles.stratify,
@@ -384,42 +387,44 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         "--cluster-column": roles.cluster,
         "--arm": roles.arm,
     }
-    for flag, names in plain.items():
-        _check_keys(flag, names, schema)
-    kept = [name for names in plain.values() for name in names]
-    columns += [pl.col(name) for name in dict.fromkeys(kept)]
+    for flag, names in unchanged.items():
+        _check_key_types(flag, names, schema)
+    key_columns = [name for names in unchanged.values() for name in names]
+    columns += [pl.col(name) for name in dict.fromkeys(key_columns)]
     columns += [
-        rules.values.with_point(pl.col(name)) if schema[name] == pl.String else pl.col(name)  # else as it is
+        rules.values.with_point(pl.col(name)) if schema[name] == pl.String else pl.col(name)
         for name in dict.fromkeys(roles.features)
-        if name not in kept
+        if name not in key_columns
     ]
     numbers = {name: pl.col(name).cast(pl.Int64, strict=False) for name in roles.counted}
-    kept_as = {name: pl.UInt8 if name == RANDOMIZED else pl.Int32 for name in numbers}  # as posbias counts them
-    columns += [number.cast(kept_as[name], strict=False).alias(name) for name, number in numbers.items()]
+    types = {name: pl.UInt8 if name == RANDOMIZED else pl.Int32 for name in numbers}  # of these columns in statistics
+    columns += [number.cast(types[name], strict=False).alias(name) for name, number in numbers.items()]
     faults += [(~(number >= 0).fill_null(value=False), RowRejection.COUNT_INVALID) for number in numbers.values()]
     ids = {name: schema[name] for name in (*roles.session, *roles.ids()) if has_date(schema[name])}
-    beyond = [pl.col(name).is_not_null() & _day(pl.col(name), dtype).is_null() for name, dtype in ids.items()]
+    beyond = [pl.col(name).is_not_null() & _read_day(pl.col(name), dtype).is_null() for name, dtype in ids.items()]
     faults += [(is_beyond, RowRejection.TIMESTAMP_INVALID) for is_beyond in beyond]
     if roles.randomized:
-        _check_keys("--randomized-where", [rows.column for rows in roles.randomized], schema)
-        columns.append(_randomized(roles.randomized, position).alias(RANDOMIZED))
+        _check_key_types("--randomized-where", [rows.column for rows in roles.randomized], schema)
+        columns.append(_experiment_number(roles.randomized, position).alias(RANDOMIZED))
     rejected = pl.lit(0, pl.UInt8)
-    for broken, fault in reversed(faults):  # the first one counts
-        rejected = pl.when(broken).then(pl.lit(int(fault), pl.UInt8)).otherwise(rejected)
+    for is_broken, fault in reversed(faults):  # the first fault in the list wins
+        rejected = pl.when(is_broken).then(pl.lit(int(fault), pl.UInt8)).otherwise(rejected)
     if EARLIER_REJECTION in schema:
         rejected = pl.when(pl.col(EARLIER_REJECTION) > 0).then(pl.col(EARLIER_REJECTION)).otherwise(rejected)
     return raw.select(*columns, rejected.alias(REJECTED))
 
 
-def _of_other_values(only: Sequence[tuple[str, object]], schema: pl.Schema) -> Iterator[tuple[pl.Expr, RowRejection]]:
-    """Where a column does not hold the one value of the rows that are read."""
+def _other_value_faults(
+    only: Sequence[tuple[str, object]], schema: pl.Schema
+) -> Iterator[tuple[pl.Expr, RowRejection]]:
+    """Yield, for each (column, value) of `--for-each`, the condition that a row has another value."""
     for name, value in only:
         literal = pl.lit(value).str.to_datetime(strict=False) if has_date(schema[name]) else pl.lit(value)
-        own = pl.col(name).is_null() if value is None else pl.col(name) == literal.cast(schema[name], strict=False)
-        yield ~own.fill_null(value=False), RowRejection.OTHER_VALUE
+        equal = pl.col(name).is_null() if value is None else pl.col(name) == literal.cast(schema[name], strict=False)
+        yield ~equal.fill_null(value=False), RowRejection.OTHER_VALUE
 
 
-def _randomized(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.Expr:
+def _experiment_number(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.Expr:
     number = pl.lit(0)
     for index, rows in reversed(list(enumerate(randomized, start=1))):
         fits = pl.col(rows.column).cast(pl.String) == rows.value
@@ -428,11 +433,11 @@ def _randomized(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.E
     return number.cast(pl.UInt8)
 
 
-def _check_keys(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
-    """Raise SchemaError unless a key is a plain value, which every tool can read.
+def _check_key_types(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
+    """Check that key columns have types that other tools can read: no nested types, no integers of 128 bits.
 
     Raises:
-        SchemaError: it is not.
+        SchemaError: a column has another type.
     """
     for name in names:
         dtype = schema[name]
@@ -443,7 +448,7 @@ def _check_keys(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
             )
 
 
-def _required(column: str | None) -> str:
+def _require(column: str | None) -> str:
     if column is None:
         raise SchemaError("the log has no click column, and no separate table of clicks was given (--clicks FILE).")
     return column
@@ -454,19 +459,25 @@ def _key(names: Sequence[str]) -> pl.Expr:
 
 
 def page_keys(roles: Roles) -> list[pl.Expr]:
-    """`session` and `doc` of raw columns."""
+    """Return the expressions of `session` and `doc` from raw columns; several columns of a role become a struct."""
     return [_key(roles.session).alias(SESSION), _key(roles.doc).alias(DOC)]
 
 
-def _number(name: str, schema: pl.Schema, role: str, read: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
-    """A column as Float64, its text as `TextValues` has it; what is no number becomes null."""
+def _read_number(name: str, schema: pl.Schema, role: str, read: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+    """Convert a column to Float64, text by `read`, a method of `TextValues`; null where a value is no number.
+
+    Raises:
+        SchemaError: the column holds neither numbers, booleans nor text.
+    """
     dtype = schema[name]
     if not (dtype.is_numeric() or isinstance(dtype, pl.String | pl.Boolean)):
         raise SchemaError(f"column {name!r} ({role}) holds {dtype}; it must hold numbers.")
     return read(pl.col(name)) if dtype == pl.String else pl.col(name).cast(pl.Float64, strict=False)
 
 
-def _position(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
+def _read_position(
+    name: str, schema: pl.Schema, rules: ReadingRules
+) -> tuple[pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
     dtype, base = schema[name], rules.position_base
     if dtype == pl.Boolean:
         raise SchemaError(f"column {name!r} (--position) holds Boolean; it must hold whole numbers.")
@@ -477,7 +488,7 @@ def _position(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Exp
         broken = whole.is_null() if isinstance(dtype, _BEYOND_64_BITS) else None  # nothing else can be lost
         too_large = pl.col(name) > largest
     else:
-        number = _number(name, schema, "--position", rules.values.count)
+        number = _read_number(name, schema, "--position", rules.values.count)
         whole = number.cast(pl.Int64, strict=False)
         broken = whole.is_null() | (number != number.floor())
         too_large = number.is_finite() & (number > largest)
@@ -492,12 +503,18 @@ def _position(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Exp
 
 
 def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
-    """A click column as Int8, 0 or 1, and where it breaks the contract.
+    """Convert a click column to Int8, 0 or 1.
 
     Args:
         name: the column.
-        schema: the types of the log's columns.
-        rules: whether it counts clicks, and whether an empty cell is one without a click.
+        schema: types of the log's columns.
+        rules: whether the column counts clicks, and whether an empty cell means no click.
+
+    Returns:
+        The click, and the conditions under which a row is rejected.
+
+    Raises:
+        SchemaError: the type of the column cannot hold clicks.
     """
     dtype, values = schema[name], rules.values
     words = (*values.true, *values.false)
@@ -511,7 +528,7 @@ def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Ex
         raise SchemaError(f"column {name!r} (--click) holds {dtype}. If an empty cell is no click, use {how}.")
     number, word = pl.col(name), pl.col(name).cast(pl.String).str.to_lowercase()
     if not (dtype.is_integer() or dtype == pl.Boolean):
-        number = _number(name, schema, "--click", values.number)
+        number = _read_number(name, schema, "--click", values.number)
     if dtype == pl.String:
         number = pl.when(word.is_in(_TRUE)).then(1.0).when(word.is_in(_FALSE)).then(0.0).otherwise(number)
     if words:
@@ -540,23 +557,27 @@ def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Ex
     return no_click, [(broken & ~empty, fault) for broken, fault in faults]
 
 
-def _clicked_rank(
+def _read_clicked_rank(
     name: str, schema: pl.Schema, rank: pl.Expr, rules: ReadingRules
 ) -> tuple[pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
-    """Whether a row's rank is that of the clicked result, or of one of several, as Int8; an empty cell is none."""
+    """Compare the rank of each row with the clicked rank (or a list of ranks) in the click column; empty: no click.
+
+    Returns:
+        The click, Int8, and the condition under which a row is rejected.
+    """
     top = rules.click_ranks or 0
     if isinstance(schema[name], pl.List | pl.Array):
         ranks = pl.col(name).cast(pl.List(pl.Int64), strict=False)
         was_clicked, invalid = rank.is_in(ranks), ranks.list.min() < top
     else:
-        clicked, is_count = _count(name, schema, "--click", rules.values)
+        clicked, is_count = _read_count(name, schema, "--click", rules.values)
         was_clicked, invalid = rank == clicked, ~_is_empty(name, schema) & ~(is_count & (clicked >= top))
     click = was_clicked.fill_null(value=False).cast(pl.Int8)
     return click, [(invalid.fill_null(value=False), RowRejection.RANK_INVALID)]
 
 
 def _is_empty(name: str, schema: pl.Schema) -> pl.Expr:
-    """Whether a cell holds nothing, or blanks alone."""
+    """Return the condition that a value is null or blank text."""
     empty = pl.col(name).is_null()
     return empty | (pl.col(name).str.strip_chars() == "") if schema[name] == pl.String else empty
 
@@ -564,12 +585,14 @@ def _is_empty(name: str, schema: pl.Schema) -> pl.Expr:
 def _read_sums(
     impressions: str, clicks: str, schema: pl.Schema, rules: ReadingRules
 ) -> tuple[pl.Expr, pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
-    """The impressions that a row adds up, the clicks on them, both Int64, and where they break the contract.
+    """Read the number of impressions of a row and the number of clicks on them, impressions >= clicks >= 0.
 
-    They are whole numbers, impressions >= clicks >= 0; an empty number of clicks is 0 where the rules say so.
+    Returns:
+        Impressions and clicks, both Int64 (an empty click cell is 0 with `null_click`), and the conditions under which
+        a row is rejected.
     """
-    shown, shown_is_count = _count(impressions, schema, FLAGS[IMPRESSIONS], rules.values)
-    clicked, clicked_is_count = _count(clicks, schema, FLAGS[CLICK], rules.values)
+    shown, shown_is_count = _read_count(impressions, schema, FLAGS[IMPRESSIONS], rules.values)
+    clicked, clicked_is_count = _read_count(clicks, schema, FLAGS[CLICK], rules.values)
     missing = pl.col(clicks).is_null()
     if rules.null_click:
         empty = _is_empty(clicks, schema)
@@ -586,16 +609,19 @@ def _read_sums(
     return shown, clicked, faults
 
 
-def _count(name: str, schema: pl.Schema, role: str, values: TextValues) -> tuple[pl.Expr, pl.Expr]:
-    """A column as Int64, and whether that is what it holds: a whole number from 0."""
-    number = pl.col(name) if schema[name].is_integer() else _number(name, schema, role, values.count)
+def _read_count(name: str, schema: pl.Schema, role: str, values: TextValues) -> tuple[pl.Expr, pl.Expr]:
+    """Convert a column to Int64; return it and the condition that the value is an integer in 0 .. LARGEST_COUNT."""
+    number = pl.col(name) if schema[name].is_integer() else _read_number(name, schema, role, values.count)
     whole = pl.lit(value=True) if schema[name].is_integer() else number == number.floor()
     is_count = (number.is_between(0, LARGEST_COUNT) & whole).fill_null(value=False)
     return number.cast(pl.Int64, strict=False), is_count
 
 
-def _times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, pl.Expr]:
-    """The calendar day and the time, null where it is unknown; in UTC where a zone is known, but of text as written."""
+def _read_times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, pl.Expr]:
+    """Convert a timestamp column to Date and Datetime, null where unknown.
+
+    In UTC if the column's type has a time zone; text of ISO times keeps its local date and time, without its offset.
+    """
     dtype, column, unit = schema[name], pl.col(name), rules.time_unit
     unknown = pl.lit(None, pl.Datetime("us"))
     if rules.values.timestamp_format is not None:
@@ -605,10 +631,10 @@ def _times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, 
                 "out."
             )
         time = rules.values.time(column.cast(pl.String))
-        return _of_our_era(time.dt.date()), time
+        return _null_outside_years(time.dt.date()), time
     if has_date(dtype):
-        time = _in_utc(column, dtype).dt.replace_time_zone(None).cast(pl.Datetime("us"))
-        return _day(column, dtype), unknown if dtype == pl.Date else time
+        time = _to_utc(column, dtype).dt.replace_time_zone(None).cast(pl.Datetime("us"))
+        return _read_day(column, dtype), unknown if dtype == pl.Date else time
     if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
         raise SchemaError(f"column {name!r} (--timestamp) holds {dtype}; it must hold dates or times.")
     number = whole_numbers(name, dtype)
@@ -618,18 +644,18 @@ def _times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, 
     day_of_text = column.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
     written = pl.when(~column.str.contains(_NO_TIME)).then(day_of_text)
     clock = column.str.slice(11, 5).str.to_time("%H:%M", strict=False)
-    return pl.coalesce(_of_our_era(written), day), pl.coalesce(written.dt.combine(clock), time)
+    return pl.coalesce(_null_outside_years(written), day), pl.coalesce(written.dt.combine(clock), time)
 
 
-def _day(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """The day of dates or times as `_times` has it."""
-    return _of_our_era(column if dtype == pl.Date else _in_utc(column, dtype).dt.date())
+def _read_day(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Convert Date or Datetime to Date, as `_read_times` does."""
+    return _null_outside_years(column if dtype == pl.Date else _to_utc(column, dtype).dt.date())
 
 
-def _in_utc(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def _to_utc(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     return column.dt.convert_time_zone("UTC") if isinstance(dtype, pl.Datetime) and dtype.time_zone else column
 
 
-def _of_our_era(day: pl.Expr) -> pl.Expr:
-    """Days of a log; null at the ends of the years 1 to 9999, where `clip_to_calendar` puts what lies beyond."""
+def _null_outside_years(day: pl.Expr) -> pl.Expr:
+    """Return null for days at the ends of the years 1 to 9999, to which `clip_to_calendar` clips values beyond."""
     return pl.when(day.is_between(pl.date(1, 1, 3), pl.date(9999, 12, 29))).then(day)

@@ -1,9 +1,9 @@
-"""Results pages of a log: where they end, their order, documents that stand twice, and other position bases.
+"""Check the results pages of a log: their keys, repeated documents, position bases, order, and where they end.
 
-Logs that follow the row contract and still carry no estimate, recognised by a few totals over their rows and pages.
+Two kinds of logs keep the row contract and still allow no estimate. Totals over rows and pages show them:
 
-only clicked rows        nearly every row is clicked: what was shown and not clicked was not logged
-down to the last click   nearly every page ends on a click: what was shown below the last click was not logged
+only clicked rows        nearly every row is clicked: results without a click were not logged
+down to the last click   nearly every page ends on a click: results below the last click were not logged
 """
 
 import math
@@ -20,62 +20,66 @@ from posbias.core.log.impressions import REJECTED, Rejection, RowRejection
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
 
 SHIFTS = (1, -1, 2, -2)
-"""By how much bases differ: from 0 or 1, at times from 2."""
+"""Differences between the position bases of a log's parts: 0, 1, sometimes 2."""
 
 FEWEST_PAGES = 30
-"""Fewer shifted pages may be so by chance."""
+"""Fewest shifted pages to report: fewer may be chance."""
 
 FEWEST_SHIFTED = 0.01
-"""Share of all pages: fewer are no part of a log."""
+"""Least share of shifted pages among all pages to report."""
 
 USUAL_END = 0.1
-"""Share of the pages of the usual start that end where they end at most: else there is no usual end."""
+"""Least share of the pages with the usual start that end at the usual end; otherwise there is no usual end."""
 
 AS_OFTEN = 0.5
-"""A shifted page reaches its end at least this often, beside the others."""
+"""Shifted pages reach their end at least this often, relative to pages with the usual start."""
 
 FIRST, LAST, PAGES = "first", "last", "pages"
 
 
 @dataclass(frozen=True)
 class ShiftedPages:
-    """Pages that count from another base."""
+    """Pages whose positions start from another base than those of most pages."""
 
-    pages: int  # how many
-    of: int  # how many were looked at
-    span: tuple[int, int]  # their first and last position
-    usual: tuple[int, int]  # that of most pages
+    pages: int  # number of these pages
+    of: int  # number of all pages with several positions
+    span: tuple[int, int]  # first and last position of these pages
+    usual: tuple[int, int]  # first and last position of most pages
 
 
 def shifted_pages(per_page: pl.DataFrame, cell: Sequence[str] = ()) -> ShiftedPages | None:
-    """The pages that are shifted, by the `first` and `last` position of each; None where there are none.
+    """Find pages whose positions are shifted, from the `first` and `last` position of each page.
 
     Args:
-        per_page: the pages, or the parts of pages with one value of the further columns of cells.
-        cell: those columns: only what has the same values is compared, as an advert above moves all results down.
+        per_page: one row per page, or per page and value of the `cell` columns.
+        cell: cell columns other than the position: only pages with the same values are compared, as an advert above
+            moves all results down.
+
+    Returns:
+        None if no pages are shifted.
     """
     if cell:
         return next(filter(None, map(shifted_pages, per_page.partition_by(cell))), None)
-    several = per_page.filter(pl.col(LAST) > pl.col(FIRST))
-    spans = several.group_by(FIRST, LAST).agg(pl.len().alias(PAGES))
+    longer = per_page.filter(pl.col(LAST) > pl.col(FIRST))
+    spans = longer.group_by(FIRST, LAST).agg(pl.len().alias(PAGES))
     if not spans.height:
         return None
     pages = {(first, last): number for first, last, number in spans.sort(FIRST, LAST).iter_rows()}
     starts = spans.group_by(FIRST).agg(pl.col(PAGES).sum()).sort(PAGES, FIRST, descending=[True, False])
-    of_start: dict[int, int] = dict(starts.iter_rows())
-    total, usual_start = sum(of_start.values()), int(starts[FIRST][0])
+    pages_from: dict[int, int] = dict(starts.iter_rows())
+    total, usual_start = sum(pages_from.values()), int(starts[FIRST][0])
     ends = {last: number for (first, last), number in pages.items() if first == usual_start}
     usual_end = max(
-        (last for last, number in ends.items() if number >= USUAL_END * of_start[usual_start]), default=None
+        (last for last, number in ends.items() if number >= USUAL_END * pages_from[usual_start]), default=None
     )
     if usual_end is None:
         return None
-    reach = ends[usual_end] / of_start[usual_start]
+    reach = ends[usual_end] / pages_from[usual_start]
     for shift in SHIFTS:
         span = usual_start + shift, usual_end + shift
         shifted = pages.get(span, 0)
-        as_often = shifted >= AS_OFTEN * reach * of_start.get(span[0], 0)
-        # Those of the usual start hardly go there themselves.
+        as_often = shifted >= AS_OFTEN * reach * pages_from.get(span[0], 0)
+        # A shift down is sure only if pages with the usual start hardly ever end there
         is_beyond = shift < 0 or ends.get(span[1], 0) < FEWEST_SHIFTED * ends[usual_end]
         if shifted >= max(FEWEST_PAGES, FEWEST_SHIFTED * total) and as_often and is_beyond:
             return ShiftedPages(shifted, total, span, (usual_start, usual_end))
@@ -87,21 +91,25 @@ ENDS = (pl.col(POSITION).min().alias(FIRST), pl.col(POSITION).max().alias(LAST))
 
 
 def find_shifted_pages(rows: pl.DataFrame, cell: Sequence[str] = ()) -> ShiftedPages | None:
-    """The pages of some impressions that are shifted; None where there are none, or no sessions."""
+    """Find shifted pages among canonical impressions; None if there are none, or no sessions."""
     return shifted_pages(rows.group_by(SESSION, *cell).agg(*ENDS), cell) if SESSION in rows.columns else None
 
 
 PLACE = "posbias_place"
-"""The column of `add_place`."""
+"""The column that `add_place` adds."""
 
 _LARGEST = 2**63 - 1
 
 
 def add_place(impressions: pl.DataFrame) -> pl.DataFrame | None:
-    """Impressions with one number that orders them by session and position; None where there is none.
+    """Add one Int64 column that sorts impressions by session and position.
 
-    It is P session + position, P beyond every position, with sessions counted from the smallest; a text is its number
-    among the different ones.
+        place = P (session - smallest session) + position,  P = largest position + 1
+
+    Sessions of text are replaced by their dense rank.
+
+    Returns:
+        None if sessions are neither integers nor text without nulls, or if place exceeds 63 bits.
     """
     session, position = impressions[SESSION], impressions[POSITION]
     if isinstance(session.dtype, pl.String) and not session.null_count():
@@ -119,24 +127,25 @@ def add_place(impressions: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def in_page_order(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> pl.DataFrame:
-    """Impressions by session and position: sorted by one number where that is possible, which is much faster.
+    """Sort impressions by session and position, by one integer column if possible, which is much faster.
 
-    Those that stand in that order already, as in many logs, are not sorted. Where positions begin anew on a page, in
-    cells with further columns, pages are in the order of these (row by row, list by list), then of the positions.
+    Impressions in that order already, as in many logs, are not sorted. If a page shows a position several times, in
+    cells with further columns (rows of a grid, several lists), it is sorted by these columns before the position.
     """
-    placed = add_place(impressions)
-    if placed is None:
+    with_place = add_place(impressions)
+    if with_place is None:
         rows = impressions.sort(SESSION, POSITION)
     else:
-        rows = impressions if placed[PLACE].is_sorted() else placed.sort(PLACE).drop(PLACE)
-    anew = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in (SESSION, POSITION))
-    return rows.sort(SESSION, *cell, POSITION) if cell and rows.select(anew.any()).item() else rows
+        rows = impressions if with_place[PLACE].is_sorted() else with_place.sort(PLACE).drop(PLACE)
+    repeats = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in (SESSION, POSITION))
+    return rows.sort(SESSION, *cell, POSITION) if cell and rows.select(repeats.any()).item() else rows
 
 
 PAGE_ROWS, PAGE_CLICKS, LAST_CLICKED = "rows", "page_clicks", "last_clicked"
-"""Columns of pages: impressions on each, clicks among them, and 1 where the row furthest down is clicked."""
+"""Columns of pages: impressions, clicks, and 1 if the lowest row is clicked, else 0."""
 
-_FEWEST_ROWS_OF_PAGE, _MOST_ROWS_OF_PAGE = 2, 100  # on average, and at most, so that their order is worth a look
+# Mean rows of a page at least, and rows of a page at most, for which `_faultless_pages` is the faster way
+_FEWEST_ROWS_OF_PAGE, _MOST_ROWS_OF_PAGE = 2, 100
 
 
 _VISIT = (
@@ -146,7 +155,7 @@ _VISIT = (
 
 
 class PageRejection(Rejection):
-    """Why the rows of one session cannot be one results page, or some of them are not counted."""
+    """Reason why the rows of a session cannot be one results page, or why a row of a page is not counted."""
 
     FAULTY_ROW = (20, "another row of the page is faulty", SESSION)
     SEVERAL_QUERIES = (21, "the session holds several queries", SESSION, _VISIT)
@@ -159,16 +168,15 @@ class PageRejection(Rejection):
 
 @dataclass(frozen=True)
 class PageRules:
-    """Rules of a results page."""
+    """What a results page may contain."""
 
-    docs_repeat: bool = False  # whether it may show a document twice
-    # whether its documents belong to several queries: each to its own, where a log has none
-    several_queries: bool = False
-    cell: tuple[str, ...] = ()  # columns by which places of one position differ: it may be shown once for each value
+    docs_repeat: bool = False  # whether it may show a document several times
+    several_queries: bool = False  # whether its rows may have several queries, as where each document is its own query
+    cell: tuple[str, ...] = ()  # cell columns other than the position: a position may occur once for each value
 
 
 USUAL_PAGES = PageRules()
-"""A document once, and one query."""
+"""One query, and each document once."""
 
 HARMLESS = frozenset(
     (
@@ -176,23 +184,23 @@ HARMLESS = frozenset(
         *(PageRejection.SHOWN_ABOVE, PageRejection.BELOW_SHOWN_ABOVE, PageRejection.COPY),
     )
 )
-"""Rejections that are nobody's mistake: rows and pages that hold nothing, and those that options leave out."""
+"""Rejections that are no fault of the log: empty rows and pages, copies, and rows that options exclude."""
 
 
 def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyFrame:
-    """The sessions of canonical impressions, and whether each can be one results page.
+    """Summarise canonical impressions by session, and check whether each session can be one results page.
 
     Args:
-        impressions: with their sessions.
-        rules: what a page may be.
+        impressions: canonical impressions with sessions.
+        rules: what a page may contain.
 
     Returns:
-        `session`, `rows` (impressions in it), `page_clicks`, `last_clicked`, and `rejected`, a `PageRejection` or 0:
-        several queries, or a document or a place (the position, with the columns of its cell) twice.
+        One row per session: `session`, `rows` (impressions), `page_clicks`, `last_clicked` (0 or 1) and `rejected`, a
+        `PageRejection` code or 0: several queries, a repeated document, or a repeated position (with its cell columns).
     """
-    place_and_click = 2 * pl.col(POSITION).cast(pl.Int64) + pl.col(CLICK)  # its maximum is that of the last row
+    place_and_click = 2 * pl.col(POSITION).cast(pl.Int64) + pl.col(CLICK)  # largest on the last row
     last = place_and_click.max() % 2
-    if rules.cell:  # which of several rows of one position is the last
+    if rules.cell:  # several rows may have the last position
         last = pl.col(CLICK).sort_by(POSITION, *rules.cell).last().cast(pl.Int64)
     per_page = impressions.group_by(SESSION).agg(
         pl.len().cast(pl.Int64).alias(PAGE_ROWS),
@@ -217,27 +225,27 @@ def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyF
 
 
 def pages_in_memory(impressions: pl.DataFrame, rules: PageRules = USUAL_PAGES) -> pl.DataFrame:
-    """The same of impressions in memory: much faster where each page stands together, from top to bottom, and is sound.
+    """Do the same as `pages` in memory; much faster if rows are in page order and no page has a fault."""
+    faultless = _faultless_pages(impressions, rules)
+    return pages(impressions.lazy(), rules).collect(engine="streaming") if faultless is None else faultless
 
-    Rows of a page hold different documents where the hashes of page and document differ; where two do not, documents
-    are compared themselves.
+
+def _faultless_pages(impressions: pl.DataFrame, rules: PageRules) -> pl.DataFrame | None:
+    """Return the `pages` if rows are in page order and no page has a fault; None if that is not certain.
+
+    The documents of a page differ if their hashes do. If two hashes are equal, the result is None, and `pages` compares
+    the documents themselves.
     """
-    sound = _sound_pages(impressions, rules)
-    return pages(impressions.lazy(), rules).collect(engine="streaming") if sound is None else sound
-
-
-def _sound_pages(impressions: pl.DataFrame, rules: PageRules) -> pl.DataFrame | None:
-    """Pages none of which is at fault; None where that is not seen at once."""
     if not impressions.height:
         return None
     session = impressions[SESSION]
     is_first = np.ones(impressions.height, dtype=bool)
     is_first[1:] = session[1:].ne_missing(session[:-1]).to_numpy()
     first = np.flatnonzero(is_first)
-    of_pages = session.gather(first)
+    ids = session.gather(first)
     position = impressions[POSITION].to_numpy()
     is_below = is_first[1:] | (position[1:] > position[:-1])
-    if len(first) * _FEWEST_ROWS_OF_PAGE > impressions.height or not is_below.all() or of_pages.is_duplicated().any():
+    if len(first) * _FEWEST_ROWS_OF_PAGE > impressions.height or not is_below.all() or ids.is_duplicated().any():
         return None
     if not rules.several_queries:
         query = impressions[QUERY]
@@ -255,7 +263,7 @@ def _sound_pages(impressions: pl.DataFrame, rules: PageRules) -> pl.DataFrame | 
     click = impressions[CLICK].to_numpy().astype(np.int64)
     return pl.DataFrame(
         {
-            SESSION: of_pages,
+            SESSION: ids,
             PAGE_ROWS: n_rows,
             PAGE_CLICKS: sum_rows(click, start),
             LAST_CLICKED: click[start[1:] - 1],
@@ -265,10 +273,10 @@ def _sound_pages(impressions: pl.DataFrame, rules: PageRules) -> pl.DataFrame | 
 
 
 def merge_pages(pages_of_parts: pl.LazyFrame) -> pl.LazyFrame:
-    """The pages of a log that was split by query, so that a page in several parts holds several queries.
+    """Merge the pages of the parts of a log that was split by query: a page in several parts has several queries.
 
     Args:
-        pages_of_parts: the `pages` of each part, one after the other.
+        pages_of_parts: the `pages` of all parts, concatenated.
     """
     several = pl.when(pl.len() > 1).then(int(PageRejection.SEVERAL_QUERIES)).otherwise(pl.col(REJECTED).max())
     counts = pl.col(PAGE_ROWS, PAGE_CLICKS).sum(), pl.col(LAST_CLICKED).max()
@@ -279,15 +287,16 @@ _LATER, _CUT = "posbias_later", "posbias_cut"
 
 
 def mark_repeats(impressions: pl.LazyFrame, *, clicks_above_matter: bool, cell: Sequence[str] = ()) -> pl.LazyFrame:
-    """Mark in `rejected` the rows that are left out so that each document counts once a page; 0 for the others.
+    """Set `rejected` so that each document counts once per page, at its topmost position; 0 for rows that count.
 
-    A row that stands twice counts once. Rows of a document at one position that differ in their click are not marked:
-    such a page is faulty.
+    Of equal rows one counts. Rows of one document at one position with different clicks are not marked: such a page is
+    faulty.
 
     Args:
         impressions: canonical impressions that keep the row contract, of whole pages.
-        clicks_above_matter: whether cells depend on the clicks above.
-        cell: columns by which places of one position differ; the first of them is the smallest.
+        clicks_above_matter: whether cells depend on the clicks above: rows below a click on a repeated document are
+            then rejected too.
+        cell: cell columns other than the position; of one position, the smallest values are topmost.
     """
     page = (SESSION, QUERY)
     place = pl.struct(POSITION, *cell).rank("dense") if cell else pl.col(POSITION)
@@ -311,47 +320,48 @@ def mark_repeats(impressions: pl.LazyFrame, *, clicks_above_matter: bool, cell: 
 
 
 FEWEST_ROWS = 100
-"""Fewer rows may all be clicked by chance."""
+"""Fewest rows to judge a log by: fewer may all be clicked by chance."""
 
 MOSTLY_CLICKED, ENOUGH_ROWS = 0.98, 500
-"""A larger share of clicked rows, of so many rows, is no click rate: those of real logs are far below."""
+"""With so many rows, a larger share of clicked rows means that only clicks were logged: real click rates are far below.
+"""
 
 FEWEST_ENDED = 30
-"""Fewer pages with a click, of two rows or more, may end on one by chance."""
+"""Fewest pages with a click, of two or more rows, to judge a log by: fewer may all end on a click by chance."""
 
 MOSTLY_ENDED = 0.95
-"""A larger share of such pages that end on a click is no click rate of last rows."""
+"""If a larger share of such pages ends on a click, pages were cut off there."""
 
 OFTEN_ENDED = 1.5
-"""Rate of clicks on the last rows of pages, against that of rows above, from which some pages seem to be cut off."""
+"""Ratio of the click rates of last rows and of rows above from which some pages seem to be cut off."""
 
 LONE_CLICKS = 0.01
-"""Clicks above the last row, per page with a click, up to which pages rather end at their only click."""
+"""Up to so many clicks above the last row, per page with a click, pages are taken to end at their only click."""
 
 SURELY_EXPECTED = 8.0
-"""So many last rows without a click, expected by the rows above them, are not all missing by chance: p = e^-8."""
+"""If the rows above let expect so many last rows without a click, their absence is no chance: p = e^-8."""
 
 FEWER_THAN_EXPECTED = 5.0
-"""Last rows without a click are rarer than expected by at least this factor where pages are cut off; where documents
-are just very attractive, rows without a click are as rare above."""
+"""Where pages are cut off, last rows without a click are rarer than expected by at least this factor. Where documents
+are merely very attractive, rows without a click are as rare above."""
 
 
 @dataclass(frozen=True)
 class PageEnds:
-    """Where pages end, summed over those of two rows or more that are not faulty."""
+    """Totals over faultless pages of two or more rows that show whether pages are cut off at their last click."""
 
-    without_click: int = 0  # how many there are without a click; all else is about the others
-    pages: int = 0  # how many there are with a click
-    ended: int = 0  # how many of them end on a click
-    rows_above: int = 0  # rows other than the last of each
-    clicks_above: int = 0  # clicks on these
+    without_click: int = 0  # number of pages without a click; all other fields are about pages with a click
+    pages: int = 0  # number of pages with a click
+    ended: int = 0  # number of these whose last row is clicked
+    rows_above: int = 0  # rows above the last rows
+    clicks_above: int = 0  # clicks on these rows
 
     @property
     def cut_off(self) -> bool:
         """Whether pages were logged only down to the last click.
 
-        Not where they end at their only click while others have none: what is logged of a page then depends only on
-        what happened above, which changes no click rate.
+        False if pages end at their only click while others have none: what is logged then depends only on what happened
+        above, which biases no click rate.
         """
         if self.pages < FEWEST_ENDED or self.ended < MOSTLY_ENDED * self.pages:
             return False
@@ -363,9 +373,9 @@ class PageEnds:
 
     @property
     def partly_cut_off(self) -> bool:
-        """Whether pages end on a click far more often than rows above are clicked, as where some are cut off there.
+        """Whether last rows are clicked far more often than rows above, as if some pages were cut off there.
 
-        Further down, clicks are as a rule rarer than above.
+        Usually, clicks become rarer further down.
         """
         if self.clicks_above <= LONE_CLICKS * self.pages:
             return False
@@ -375,18 +385,17 @@ class PageEnds:
 
 @dataclass(frozen=True)
 class LogTotals:
-    """Totals of a log that was read."""
+    """Totals over the rows of a log."""
 
-    impressions: int  # those of the rows that keep the row contract
-    clicked: int  # how many of them are clicked
-    # where pages end; of a sample where only a sample was looked at, of none where there are no sessions
-    page_ends: PageEnds = PageEnds()
+    impressions: int  # of rows that keep the row contract
+    clicked: int  # number of these with a click
+    page_ends: PageEnds = PageEnds()  # of all pages or of a sample; zeros without sessions
     clicks_read: int = 0  # on all rows
-    clicks_left_out: int = 0  # of these, on rows and pages that are left out, other than copies and rare queries
+    clicks_left_out: int = 0  # on rejected rows and pages, other than copies and rare queries
 
     @property
     def only_clicked(self) -> bool:
-        """Whether every row is clicked, or nearly every one."""
+        """Whether (nearly) every row is clicked."""
         every = self.clicked == self.impressions >= FEWEST_ROWS
         return every or (self.impressions >= ENOUGH_ROWS and self.clicked >= MOSTLY_CLICKED * self.impressions)
 
@@ -396,7 +405,7 @@ PAGE_ENDS = pl.Schema({field.name: pl.Int64() for field in fields(PageEnds)})
 
 
 def count_page_ends(pages: pl.LazyFrame) -> pl.LazyFrame:
-    """The `PageEnds` of the `pages` of a log, as one row."""
+    """Return the `PageEnds` of `pages` as one row."""
     longer, clicked = pages.filter(pl.col(REJECTED) == 0, pl.col(PAGE_ROWS) > 1), pl.col(PAGE_CLICKS) > 0
     counts = {
         "without_click": (~clicked).sum(),
@@ -409,17 +418,17 @@ def count_page_ends(pages: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def sum_page_ends(counts: Sequence[pl.DataFrame]) -> PageEnds:
-    """The `PageEnds` of all pages, from those of their parts."""
+    """Sum the `PageEnds` of the parts of a log."""
     return PageEnds(**pl.concat(counts).sum().row(0, named=True))
 
 
 def check_totals(where: str, totals: LogTotals, advice: str = "") -> None:
-    """Raise SchemaError unless a log holds what was shown, not only what was clicked.
+    """Raise SchemaError if results without a click were not logged.
 
     Args:
-        where: the log, for the message.
-        totals: what is known of it.
-        advice: what to look at first where every row is clicked, if something is known.
+        where: name of the log, for the message.
+        totals: of the log.
+        advice: what to check first if every row is clicked, for the message.
 
     Raises:
         SchemaError: nearly every row is clicked, or nearly every page ends on a click.

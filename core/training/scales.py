@@ -151,15 +151,15 @@ def judge_scales(
     others = np.isfinite(scale) & (scale != 1)
     a, b, squares, *weights = matched[others].T
     squares = squares + ((a + b) / 2 * error[others]) ** 2
-    of_scale = 2 * others.sum() * _tail(np.abs(a - b), squares, *weights)
-    p_value = float(max(*_tail(*apart), of_scale.min(initial=1.0)))
+    of_scale = 2 * others.sum() * _p_of_sums(np.abs(a - b), squares, *weights)
+    p_value = float(max(*_p_of_sums(*apart), of_scale.min(initial=1.0)))
     judged = ScalesOfContexts(scale, float(np.sqrt(max(total[0], 0.0) / max(apart[2][0], 1.0))), p_value)
     if judged.matter or not unknown:
         return judged
-    return ScalesOfContexts(scale, np.nan, float(_tail(*np.sum(unknown, axis=0)[1:])[0]))
+    return ScalesOfContexts(scale, np.nan, float(_p_of_sums(*np.sum(unknown, axis=0)[1:])[0]))
 
 
-def _tail(total: Floats, squares: Floats, weight: Floats, squared: Floats) -> Floats:
+def _p_of_sums(total: Floats, squares: Floats, weight: Floats, squared: Floats) -> Floats:
     """P that sums over queries are larger by chance, from those of their squares, and of their weights and squares."""
     some = squares > 0
     t = np.divide(total, np.sqrt(squares), out=np.zeros_like(total), where=some)

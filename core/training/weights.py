@@ -320,7 +320,7 @@ def sums_by_position(impressions: pl.DataFrame, options: WeightOptions) -> pl.Da
         impressions: `position`, `click`, `propensity` (null where there is none), `weight` where rows carry some.
         options: clipping.
     """
-    own = _own_weight(impressions)
+    own = _row_weight(impressions)
     known, clicked, weight = pl.col(PROPENSITY).is_not_null(), own * (pl.col(CLICK) > 0), _click_weight(options)
     counted, before = clicked * known, clicked / pl.col(PROPENSITY)
     alike = pl.when(before > 0).then((before.log() / _ALIKE_IN_LOG).floor())
@@ -388,7 +388,7 @@ def weigh_rows(impressions: pl.DataFrame, options: WeightOptions, factor: float)
     weight = pl.when(pl.col(CLICK) > 0).then(_click_weight(options) * factor).otherwise(1.0)
     others = [name for name in impressions.columns if name not in {SESSION, *PAIR, POSITION, CLICK, PROPENSITY, WEIGHT}]
     return impressions.select(
-        SESSION, *PAIR, POSITION, CLICK, PROPENSITY, (_own_weight(impressions) * weight).alias(WEIGHT), *others
+        SESSION, *PAIR, POSITION, CLICK, PROPENSITY, (_row_weight(impressions) * weight).alias(WEIGHT), *others
     )
 
 
@@ -404,7 +404,7 @@ def sum_by_document(impressions: pl.DataFrame, options: WeightOptions, factor: f
         By `query`, `doc`, sorted: `impressions` and `clicks` with a propensity, BEYOND, the sum of u (c - beta),
         ATTRACTED, that of u (c - beta) w, and EXPECTED, that of u max(e, tau).
     """
-    own, known, clicked = _own_weight(impressions), pl.col(PROPENSITY).is_not_null(), pl.col(CLICK) > 0
+    own, known, clicked = _row_weight(impressions), pl.col(PROPENSITY).is_not_null(), pl.col(CLICK) > 0
     beyond = own * (clicked.cast(pl.Float64) - pl.col(BASELINE)) * known
     return (
         impressions.group_by(PAIR, maintain_order=True)
@@ -425,5 +425,5 @@ def _click_weight(options: WeightOptions) -> pl.Expr:
     return 1 / pl.when(propensity.is_not_null()).then(pl.max_horizontal(propensity, pl.lit(options.min_propensity)))
 
 
-def _own_weight(impressions: pl.DataFrame) -> pl.Expr:
+def _row_weight(impressions: pl.DataFrame) -> pl.Expr:
     return pl.col(WEIGHT).cast(pl.Float64) if WEIGHT in impressions.columns else pl.lit(1.0)
