@@ -178,9 +178,7 @@ def requested(given: LearningOptions, propensities: str | None) -> Request:
         )
     if not learner.needs_features and has_features:
         raise UsageError(f"--learner {learner.name}: learns without features. Leave --features and --feature out.")
-    if "trees" in learner.takes:
-        import_lightgbm()
-    elif given.for_engine is not None:
+    if "trees" not in learner.takes and given.for_engine is not None:
         raise UsageError(
             f"--for {given.for_engine}: has no effect here: search engines load trees, and --learner {learner.name} "
             "makes none. Leave it out."
@@ -191,6 +189,8 @@ def requested(given: LearningOptions, propensities: str | None) -> Request:
         raise UsageError(
             f"--learner {learner.name}: needs propensities. Name a directory of `posbias fit`: --propensities DIR."
         )
+    if "trees" in learner.takes:
+        import_lightgbm()  # which takes a second where scikit-learn and pandas are installed
     return request
 
 
