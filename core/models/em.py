@@ -23,6 +23,7 @@ Source: Shao & Tu 1995, The Jackknife and Bootstrap, section 2.3 (delete-d, in g
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -152,7 +153,8 @@ def add_up(
         expected = model.expected(values, batch)
         for p in parameters:
             rows = expected[p.name]
-            rows = page_matrices.of_rows(rows, values[p.name][batch.unit]) if effective else rows
+            if effective:
+                rows = page_matrices.of_rows(rows, values[p.name][batch.unit])
             sums.add(p, batch, rows.times(weight if p.shape == "unit" else of_all_units))
         sums.impressions += float(of_all_units.sum())
     return sums
@@ -215,6 +217,7 @@ class _Problem:
         self.pages, self._left_out = pages, left_out
         self._model, self._options, self._on_pass = model, options, on_pass
         self._times = pages.multiplicity if isinstance(pages, Signatures) else None  # shape (J + 1,)
+        self._add_up = partial(add_up, model, times=self._times)
         # How many parameters each value stands for
         self._copies = {
             p.name: self._times if p.shape == "unit" and self._times is not None else 1.0 for p in self.free
@@ -240,17 +243,13 @@ class _Problem:
 
     def add_certain(self, values: Parameters) -> None:
         """Add up what some impressions say whatever the parameters, and go on with the others."""
-        self._known = add_up(
-            self._model, self.free, values, self._batches(), self._known, times=self._times, only_certain=True
-        )
+        self._known = self._add_up(self.free, values, self._batches(), self._known, only_certain=True)
         self.pages = self.pages.uncertain(self._model.certain)
 
     def sum_up(self, values: Parameters, *, likelihood: bool = False) -> None:
         """The E-step at these values."""
         self.sums = self._known  # the memory of the last ones is needed for the new ones
-        self.sums = add_up(
-            self._model, self.free, values, self._batches(), self._known, times=self._times, likelihood=likelihood
-        )
+        self.sums = self._add_up(self.free, values, self._batches(), self._known, likelihood=likelihood)
         self.passes += 1
         self._on_pass()
 
@@ -299,7 +298,7 @@ class _Problem:
         shared = {p.name: self.sums.ratios[p.name] for p in self.free if p.shape != "unit"}
         self.sums = replace(self.sums, ratios=shared)
         known = Sums({p.name: self._known.ratios[p.name] for p in estimated})
-        sums = add_up(self._model, estimated, values, self._batches(), known, effective=True)
+        sums = self._add_up(estimated, values, self._batches(), known, effective=True)
         self.passes += 1
         self._on_pass()
         return {name: page_matrices.of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}
