@@ -48,7 +48,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -178,59 +178,55 @@ class LayoutOfPages(Layout):
         """
 
 
-@dataclass(frozen=True)
-class Posterior:
-    """The posterior of the attractiveness of each signature."""
-
-    examination: Floats  # of each cell, shape (K,); nan where it has none
-    mean: Floats  # E[gamma | counts], shape (J,)
-    # its standard deviation with the errors of theta, shape (J,); None where these are not known
-    std_dev: Floats | None
-
-
-@dataclass(frozen=True)
-class WeightedCounts:
-    """The counts and weights for layouts that add up by (query, document)."""
-
-    signatures: CountTable  # counts per (signature, cell)
-    weights: ClickWeights  # the weight of a click in each cell
-    options: WeightOptions  # which labels
-    posterior: Callable[[], Posterior]  # finds what is known of attractiveness. It is a pass over the signatures
-    whole: bool  # whether impressions and clicks are whole numbers, not sums of weights
+Posterior = tuple[Floats, Floats, Floats]
+"""Theta of each cell as a probability, nan where it has none, shape (K,); of each signature E[gamma | counts], and its
+standard deviation with the errors of theta, nan where these are not known, shape (J,)."""
 
 
 @dataclass(frozen=True)
 class DocumentSums:
-    """Sums by document for layouts that add up, where each impression has a propensity of its own."""
+    """Sums of each document, or signature of documents, over the rows that have a propensity, shape (J,) each."""
 
-    impressions: Floats  # of each document that have one, shape (J,)
-    clicks: Floats  # among them
+    impressions: Floats
+    clicks: Floats
     # the clicks beyond those that trust in the position explains, >= -impressions; all of them without trust
     beyond: Floats
-    attracted: Floats  # the same, each worth the weight of its impression
+    attracted: Floats  # the same, each worth its weight
     expected: Floats  # what would have been clicked of an attractive document
-    relevance: Floats  # what the click model says of the document, nan where it says nothing
+    posterior: Callable[[], Posterior]  # may be a pass over the signatures; of documents, without theta
     options: WeightOptions  # which labels
     whole: bool  # whether impressions and clicks are whole numbers, not sums of weights
+    replicates: Sequence[Floats] = ()  # `attracted` under each replicate weight
+    signatures: CountTable | None = None  # the counts by cell; None where each impression has a propensity of its own
+
+    @classmethod
+    def of_signatures(
+        cls,
+        signatures: CountTable,
+        weights: ClickWeights,
+        options: WeightOptions,
+        posterior: Callable[[], Posterior],
+        *,
+        whole: bool = True,
+    ) -> Self:
+        """The sums of signatures, from their counts per cell and the weight of a click in each cell."""
+        known, of_clicked = np.isfinite(weights.weight), np.nan_to_num([weights.weight, *weights.replicates])
+        theta = np.where(known, np.maximum(np.nan_to_num(weights.propensity), options.min_propensity), 0.0)
+        sums = np.empty((3 + len(of_clicked), signatures.n_units))
+        for units, block in signatures.blocks():
+            shown = [block.impressions * of_cell[block.cell] for of_cell in (known, theta)]
+            clicked = [block.clicks * of_cell[block.cell] for of_cell in (known, *of_clicked)]
+            sums[:, units] = [block.sum_by_unit(values) for values in (*shown, *clicked)]
+        impressions, expected, clicks, attracted, *replicates = sums
+        return cls(impressions, clicks, clicks, attracted, expected, posterior, options, whole, replicates, signatures)
 
 
 class LayoutOfCounts(Layout):
-    """A layout that is made from counts by query and document; with `by_document`, also where there are no cells."""
+    """A layout that is made from counts by query and document."""
 
     @abstractmethod
-    def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
+    def by_document(self, sums: DocumentSums) -> tuple[Floats, RowsOfPairs]:
         """The values needed of each signature, shape (J, S), and the function that makes rows of them, part by part."""
-
-    def by_document(self, documents: DocumentSums) -> tuple[Floats, RowsOfPairs]:
-        """Values as of `by_signature`, where each document is a signature of its own, shape (J, S).
-
-        Raises:
-            UsageError: the layout does not support it.
-        """
-        del documents
-        raise UsageError(
-            f"--layout {self.name}: is made from counts by cell, and --model has none. Choose another layout."
-        )
 
 
 def add_up_signatures(pairs: pl.DataFrame, by_signature: Floats) -> tuple[pl.DataFrame, Floats]:
@@ -419,17 +415,13 @@ class PointwiseLayout(LayoutOfCounts):
     columns_without_information = (GROUP,)
     takes = ("negatives",)
 
-    def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
-        """W+ and the impressions of each signature, and W+ under replicate weights, shape (J, 2 + N)."""
-        positive = None
-        if counts.options.negatives == "posterior":
-            posterior = counts.posterior()
-            positive = expected_attractions(counts.signatures, posterior.examination, posterior.mean)
-        return positive_and_shown(counts.signatures, counts.weights, positive), pointwise_rows
-
-    def by_document(self, documents: DocumentSums) -> tuple[Floats, RowsOfPairs]:
-        """W+, held at 0, and the impressions, shape (J, 2)."""
-        return np.column_stack([np.maximum(documents.attracted, 0.0), documents.impressions]), pointwise_rows
+    def by_document(self, sums: DocumentSums) -> tuple[Floats, RowsOfPairs]:
+        """W+, held at 0, and the impressions, and W+ under replicate weights, shape (J, 2 + N)."""
+        positive = np.maximum(sums.attracted, 0.0)
+        if sums.options.negatives == "posterior" and sums.signatures is not None:
+            examination, gamma, _ = sums.posterior()
+            positive = expected_attractions(sums.signatures, examination, gamma)
+        return np.column_stack([positive, sums.impressions, *sums.replicates]), pointwise_rows
 
 
 def expected_attractions(signatures: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
@@ -457,27 +449,6 @@ def expected_attractions(signatures: CountTable, examination: Floats, attractive
     return attractions
 
 
-def positive_and_shown(signatures: CountTable, weights: ClickWeights, positive: Floats | None = None) -> Floats:
-    """W+ and sum_e n_e of each signature over the cells that have a propensity, and W+ under each replicate weight.
-
-    Args:
-        signatures: counts per (signature, cell).
-        weights: the weight of a click per cell, and N replicate weights.
-        positive: W+ of each signature, shape (J,), as from `expected_attractions`; None: sum_e c_e w_e.
-
-    Returns:
-        Shape (J, 2 + N).
-    """
-    known, (weight, *further) = np.isfinite(weights.weight), np.nan_to_num([weights.weight, *weights.replicates])
-    sums = np.empty((signatures.n_units, 2 + len(further)))
-    for units, block in signatures.blocks():
-        clicked = [block.sum_by_unit(block.clicks * of_cell[block.cell]) for of_cell in (weight, *further)]
-        clicked[0] = clicked[0] if positive is None else positive[units]
-        clicked.insert(1, block.sum_by_unit(block.impressions * known[block.cell]))
-        sums[units] = np.stack(clicked, axis=1)
-    return sums
-
-
 def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
     """The rows of a part.
 
@@ -487,7 +458,7 @@ def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
 
     Args:
         pairs: `query`, `doc`, `signature`, as for `add_up_signatures`.
-        by_signature: as from `positive_and_shown`, shape (J, 2 + N).
+        by_signature: as from `PointwiseLayout.by_document`, shape (J, 2 + N).
 
     Returns:
         `group`, `query`, `doc`, `label` (Int8), `weight` and replicate weights (Float64), in the order of the pairs,
@@ -517,75 +488,37 @@ class JudgmentsLayout(LayoutOfCounts):
     columns_without_information = (GROUP, WEIGHT)
     takes = ("rate", "grades")
 
-    def by_signature(self, counts: WeightedCounts) -> tuple[Floats, RowsOfPairs]:
-        """The terms of the rate of each signature, shape (J, 5)."""
-        posterior = counts.posterior() if counts.options.rate == "posterior" else None
-        terms = rate_terms(counts.signatures, counts.weights, counts.options, posterior)
-        top = top_rate(terms, counts.signatures.multiplicity)
-        return terms, partial(judgment_rows, top=top, grades=counts.options.grades, whole=counts.whole)
+    def by_document(self, sums: DocumentSums) -> tuple[Floats, RowsOfPairs]:
+        """The terms of the rate; rates below 0, which trust bias leaves by chance, are held there.
 
-    def by_document(self, documents: DocumentSums) -> tuple[Floats, RowsOfPairs]:
-        """The terms of each document; rates below 0, which trust bias leaves by chance, are held there."""
-        shown = documents.impressions
-        above, below = {
-            "posterior": (shown * documents.relevance, shown),
-            "coec": (documents.beyond, documents.expected),
-            "ips": (documents.attracted, shown),
-        }[documents.options.rate]
-        unknown = np.full(len(shown), np.nan)
-        terms = np.stack([shown, documents.clicks, np.maximum(above, 0.0), below, unknown], axis=1)
-        top, grades = top_rate(terms, np.ones(len(terms))), documents.options.grades
-        return terms, partial(judgment_rows, top=top, grades=grades, whole=documents.whole)
+        Returns:
+            Impressions, clicks, the rate's numerator and denominator, and the variance of the numerator, nan where it
+            is not known, shape (J, 5).
 
-
-def rate_terms(
-    signatures: CountTable, weights: ClickWeights, options: WeightOptions, posterior: Posterior | None = None
-) -> Floats:
-    """The terms of the rate of a document, by signature, over the cells that have a propensity.
-
-    Args:
-        signatures: counts per (signature, cell).
-        weights: the propensity of each cell.
-        options: clipping, and which rate.
-        posterior: of each signature's attractiveness, for the rate of that name.
-
-    Returns:
-        Impressions, clicks, the rate's numerator and denominator, and the variance of the numerator, nan where it is
-        not known, shape (J, 5).
-
-    Raises:
-        StatisticsError: the posterior is requested, and a signature has no attractiveness.
-    """
-    known = np.isfinite(weights.propensity)
-    theta = np.where(known, np.maximum(np.nan_to_num(weights.propensity), options.min_propensity), 1.0)
-    terms = np.empty((signatures.n_units, 5))
-    unknown = np.full(signatures.n_units, np.nan)
-    gamma = unknown if posterior is None else posterior.mean
-    spread = unknown if posterior is None or posterior.std_dev is None else posterior.std_dev
-    if options.rate == "posterior" and (len(gamma) != signatures.n_units or not np.isfinite(gamma).all()):
-        raise StatisticsError(
-            "--layout-options rate=posterior: some documents have no attractiveness, and no number stands for that. "
-            "Estimate again, or use rate=coec or ips."
-        )
-    for units, block in signatures.blocks():
-        shown, clicked = (known[block.cell] * counts for counts in (block.impressions, block.clicks))
-        impressions, clicks = block.sum_by_unit(shown), block.sum_by_unit(clicked)
-        if options.rate == "coec":
-            above, below = clicks, block.sum_by_unit(shown * theta[block.cell])
-        elif options.rate == "ips":
-            above, below = block.sum_by_unit(clicked / theta[block.cell]), impressions
+        Raises:
+            StatisticsError: the posterior is requested, and a signature has no attractiveness.
+        """
+        shown, spread = sums.impressions, np.full(len(sums.impressions), np.nan)
+        if sums.options.rate == "posterior":
+            _, gamma, spread = sums.posterior()
+            if len(gamma) != len(shown) or not np.isfinite(gamma).all():
+                raise StatisticsError(
+                    "--layout-options rate=posterior: some documents have no attractiveness, and no number stands for "
+                    "that. Estimate again, or use rate=coec or ips."
+                )
+            above, below = shown * gamma, shown
         else:
-            above, below = impressions * gamma[units], impressions
-        variance = (impressions * spread[units]) ** 2
-        terms[units] = np.stack([impressions, clicks, above, below, variance], axis=1)
-    return terms
+            above, below = (sums.beyond, sums.expected) if sums.options.rate == "coec" else (sums.attracted, shown)
+        terms = np.stack([shown, sums.clicks, np.maximum(above, 0.0), below, (shown * spread) ** 2], axis=1)
+        top = top_rate(terms, np.ones(len(terms)) if sums.signatures is None else sums.signatures.multiplicity)
+        return terms, partial(judgment_rows, top=top, grades=sums.options.grades, whole=sums.whole)
 
 
 def top_rate(terms: Floats, multiplicity: Floats) -> float:
     """The rate that a hundredth of the documents exceed; 0 where none was clicked.
 
     Args:
-        terms: as from `rate_terms`, shape (J, 5).
+        terms: as from `JudgmentsLayout.by_document`, shape (J, 5).
         multiplicity: how many documents each signature stands for, shape (J,).
     """
     return top_value(np.divide(terms[:, 2], terms[:, 3], out=np.zeros(len(terms)), where=terms[:, 3] > 0), multiplicity)
@@ -612,7 +545,7 @@ def judgment_rows(pairs: pl.DataFrame, terms: Floats, *, top: float, grades: int
 
     Args:
         pairs: `query`, `doc`, `signature`, as for `add_up_signatures`.
-        terms: as from `rate_terms`, shape (J, 4).
+        terms: as from `JudgmentsLayout.by_document`, shape (J, 5).
         top: as from `top_rate`.
         grades: number of grades G, at least 2.
         whole: whether impressions and clicks are whole numbers, not sums of weights.

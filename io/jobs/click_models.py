@@ -148,8 +148,6 @@ class PageFit:
                 raise no_weight_of_rows(f"--layout {layout.name}")
             if options.self_normalize:
                 raise UsageError("--self-normalize: is not defined under trust bias (--model tpbm). Leave it out.")
-        if isinstance(layout, LayoutOfCounts) and type(layout).by_document is LayoutOfCounts.by_document:
-            raise UsageError(f"--layout {layout.name}: is made from counts by cell, and --model {name} has no cells.")
         if options.replicates:
             raise UsageError(
                 f"--layout-options replicates={options.replicates}: the errors of the examination of --model {name} "
@@ -520,8 +518,9 @@ def weigh_by_row(fit: ClickModelFit, data: Data, request: WeightRequest, engine:
                 stage.advance()
         sums, ends = pl.concat(of_part for _, of_part in added), np.cumsum([0, *(of.height for _, of in added)])
         columns = (IMPRESSIONS, CLICKS, BEYOND, ATTRACTED, EXPECTED, RELEVANCE)
-        values = [sums[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in columns]
-        documents = DocumentSums(*values, options=options, whole=not data.log.roles.weight)
+        *values, relevance = (sums[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in columns)
+        posterior, whole = (np.zeros(0), relevance, np.full(len(relevance), np.nan)), not data.log.roles.weight
+        documents = DocumentSums(*values, posterior=lambda: posterior, options=options, whole=whole)
         pairs = [  # each document is a signature of its own, numbered over all parts
             PairsOfPart(number, kept, np.arange(*ends[number : number + 2], dtype=np.int64))
             for number, (kept, _) in enumerate(added)

@@ -84,9 +84,9 @@ def weigh_by_cell(
         if counted is None:
             raise TypeError("documents are counted")
         weighed_by = replace(theta, propensities=chosen.table)
-        terms, rows_of = laid_out.by_signature(counted, layout, weights, request.options, weighed_by)
-        n_documents = laid_out.count_documents(counted, engine) if layout.one_row_per_document else 0
-        return [*counted.parts], terms, rows_of, n_documents
+        sums = laid_out.sums_of_signatures(counted, weights, request.options, weighed_by)
+        number = laid_out.count_documents(counted, engine) if layout.one_row_per_document else 0
+        return [*counted.parts], *layout.by_document(sums), number
 
     weigh = partial(weighted_pages, plan=plan, weights=weights, features=request.features)
     pages, section = None if read is None else read.buckets, weights_from(request.source, chosen)

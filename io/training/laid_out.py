@@ -32,15 +32,7 @@ from posbias.core.fit.propensities import (
     covariance_table,
 )
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PAIR, QUERY, SESSION, WEIGHT
-from posbias.core.training.layout import (
-    GROUP,
-    Layout,
-    LayoutOfCounts,
-    LayoutOfPages,
-    Posterior,
-    RowsOfPairs,
-    WeightedCounts,
-)
+from posbias.core.training.layout import GROUP, DocumentSums, Layout, LayoutOfPages, Posterior, RowsOfPairs
 from posbias.core.training.scales import (
     CONTEXT,
     EXPOSURE,
@@ -408,38 +400,31 @@ def examination_of(cells: pl.DataFrame, propensities: pl.DataFrame) -> Floats:
     return propensities_of_cells(cells, propensities, EXAMINATION).cast(pl.Float64).fill_null(np.nan).to_numpy()
 
 
-def posterior_attractiveness(statistics: SufficientStatistics, theta: ThetaEstimate) -> Posterior:
+def _posterior(statistics: SufficientStatistics, theta: ThetaEstimate) -> Posterior:
     """The posterior of the attractiveness of each signature under a fitted theta."""
     examination = examination_of(statistics.cells, theta.propensities)
     table, position = statistics.pair_signatures, statistics.position_of_cell
     prior = theta.prior or estimate_prior(table, examination, position)
     gamma, std_dev = posterior_by_position(table, examination, prior, position)
     if theta.covariance is None:
-        return Posterior(examination, gamma, None)
+        return examination, gamma, np.full(len(gamma), np.nan)
     covariance = covariance_of(statistics.cells, theta.covariance)
-    return Posterior(examination, gamma, total_std_dev(table, examination, covariance, gamma, std_dev))
+    return examination, gamma, total_std_dev(table, examination, covariance, gamma, std_dev)
 
 
-def by_signature(
-    counted: CountedLog, layout: LayoutOfCounts, weights: ClickWeights, options: WeightOptions, theta: ThetaEstimate
-) -> tuple[Floats, RowsOfPairs]:
-    """The values that a layout by document needs of each signature, shape (J, S), and how it makes rows.
+def sums_of_signatures(
+    counted: CountedLog, weights: ClickWeights, options: WeightOptions, theta: ThetaEstimate
+) -> DocumentSums:
+    """What layouts of counts need of each signature.
 
     Args:
         counted: the log, counted.
-        layout: what the rows are.
         weights: of its cells.
         options: which labels.
         theta: the propensities, and the prior of attractiveness for labels that are expected ones.
     """
-    counts = WeightedCounts(
-        signatures=counted.statistics.pair_signatures,
-        weights=weights,
-        options=options,
-        posterior=partial(posterior_attractiveness, counted.statistics, theta),
-        whole=not counted.plan.weighted,
-    )
-    return layout.by_signature(counts)
+    posterior, table = partial(_posterior, counted.statistics, theta), counted.statistics.pair_signatures
+    return DocumentSums.of_signatures(table, weights, options, posterior, whole=not counted.plan.weighted)
 
 
 def propensities_of_cells(cells: pl.DataFrame, propensities: pl.DataFrame, column: str) -> pl.Series:

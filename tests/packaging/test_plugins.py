@@ -53,18 +53,19 @@ class SquaredClickRate(ClickRateEstimator):
     "core/training/ratios.py": '''
 """One row per document: how much it was clicked for what it was shown."""
 
+import numpy as np
 import polars as pl
 
-from posbias.core.training.layout import GROUP, LayoutOfCounts, positive_and_shown, add_up_signatures
+from posbias.core.training.layout import GROUP, LayoutOfCounts, add_up_signatures
 
 
 class RatioLayout(LayoutOfCounts):
     name = "ratios"
     ranked = False
-    left_out = (GROUP,)
+    columns_without_information = (GROUP,)
 
-    def by_signature(self, counts):
-        return positive_and_shown(counts.signatures, counts.weights), ratio_rows
+    def by_document(self, sums):
+        return np.column_stack([sums.attracted, sums.impressions]), ratio_rows
 
 
 def ratio_rows(pairs, by_signature):

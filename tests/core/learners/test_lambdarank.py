@@ -16,7 +16,7 @@ from posbias.core.attractiveness import estimate_prior, posterior_by_position
 from posbias.core.errors import SchemaError
 from posbias.core.learners.learning import LearningData
 from posbias.core.learners.trees import Graded, graded
-from posbias.core.training.layout import Posterior, judgment_rows, rate_terms, top_rate
+from posbias.core.training.layout import DocumentSums, JudgmentsLayout
 from posbias.core.training.weights import WeightOptions, click_weights
 
 
@@ -27,13 +27,13 @@ def layout_grades(data: LearningData) -> list[int]:
     totals = (counts.sum_by_cell(counts.impressions), counts.sum_by_cell(counts.clicks))
     weights = click_weights(cells, theta, *totals, WeightOptions())
     prior = estimate_prior(counts, theta, data.position)
-    posterior = Posterior(theta, posterior_by_position(counts, theta, prior, data.position)[0], None)
-    terms = rate_terms(counts, weights, WeightOptions(), posterior)
+    posterior = theta, *posterior_by_position(counts, theta, prior, data.position)
+    sums = DocumentSums.of_signatures(counts, weights, WeightOptions(), lambda: posterior)
     pairs = pl.DataFrame(
         {"query": data.query, "doc": np.arange(data.n_documents), "signature": np.arange(data.n_documents)}
     )
-    top = top_rate(terms, counts.multiplicity)
-    return judgment_rows(pairs, terms, top=top, grades=5, whole=True)["grade"].to_list()
+    terms, rows_of = JudgmentsLayout().by_document(sums)
+    return rows_of(pairs, terms)["grade"].to_list()
 
 
 def test_documents_have_the_grades_of_the_layout_of_judgments() -> None:

@@ -8,7 +8,7 @@ from small_logs import dense_table
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import Rate
 from posbias.core.errors import StatisticsError
-from posbias.core.training.layout import Posterior, judgment_rows, rate_terms, top_rate
+from posbias.core.training.layout import DocumentSums, JudgmentsLayout, judgment_rows, top_rate
 from posbias.core.training.weights import WeightOptions, click_weights
 
 UNKNOWN = float("nan")
@@ -26,8 +26,9 @@ def terms(rate: Rate, attractiveness: Floats | None = GAMMA) -> Floats:
     cells = pl.DataFrame({"position": range(1, 5)}, schema={"position": pl.Int32})
     options = WeightOptions(min_propensity=0.1, rate=rate)
     weights = click_weights(cells, THETA, IMPRESSIONS.sum(axis=0), CLICKS.sum(axis=0), options)
-    posterior = None if attractiveness is None else Posterior(THETA, attractiveness, STD_DEV)
-    return rate_terms(table, weights, options, posterior if rate == "posterior" else None)
+    gamma = np.full(4, UNKNOWN) if attractiveness is None else attractiveness
+    sums = DocumentSums.of_signatures(table, weights, options, lambda: (THETA, gamma, STD_DEV))
+    return JudgmentsLayout().by_document(sums)[0]
 
 
 def expected(unit: int, rate: Rate) -> float:

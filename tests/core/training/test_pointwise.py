@@ -10,7 +10,7 @@ from small_logs import PBM, counted, dense_table, statistics_of
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.core.training.layout import expected_attractions, pointwise_rows, positive_and_shown
+from posbias.core.training.layout import DocumentSums, PointwiseLayout, expected_attractions, pointwise_rows
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 UNKNOWN = float("nan")
@@ -24,6 +24,14 @@ def cells_of(size: int) -> pl.DataFrame:
 def weights_of(table: CountTable, propensity: Floats, options: WeightOptions) -> ClickWeights:
     impressions, clicks = table.sum_by_cell(table.impressions), table.sum_by_cell(table.clicks)
     return click_weights(cells_of(table.n_cells), propensity, impressions, clicks, options)
+
+
+def positive_and_shown(table: CountTable, weights: ClickWeights, gamma: Floats | None = None) -> Floats:
+    """W+ of the layout, by click weights or with gamma by the posterior, and the impressions."""
+    options = WeightOptions(negatives="clamp" if gamma is None else "posterior")
+    known = np.zeros(0) if gamma is None else gamma
+    sums = DocumentSums.of_signatures(table, weights, options, lambda: (weights.propensity, known, known))
+    return PointwiseLayout().by_document(sums)[0]
 
 
 @pytest.mark.parametrize("self_normalize", [False, True])
@@ -102,9 +110,10 @@ def test_expected_labels_and_the_rest_add_up_to_the_impressions_in_cells_with_a_
     impressions, clicks = random_counts(7)
     theta = np.array([1.0, 0.4, UNKNOWN, 0.005])
     table = dense_table(impressions, clicks)
-    positive = expected_attractions(table, theta, np.linspace(0, 1, 12))
+    gamma = np.linspace(0, 1, 12)
+    positive = expected_attractions(table, theta, gamma)
     pairs = pairs_of(list(range(12)), ["q"] * 12, list(range(12)))
-    rows = pointwise_rows(pairs, positive_and_shown(table, weights_of(table, theta, WeightOptions()), positive))
+    rows = pointwise_rows(pairs, positive_and_shown(table, weights_of(table, theta, WeightOptions()), gamma))
 
     shown = impressions[:, [0, 1, 3]].sum(axis=1)
     weight = rows["weight"].to_numpy().reshape(12, 2)
