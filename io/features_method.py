@@ -138,7 +138,7 @@ def _lay_out(
     return laid_out
 
 
-def _singles(rows: pl.DataFrame, features: tuple[Feature, ...]) -> Singles:
+def _single_precision(rows: pl.DataFrame, features: tuple[Feature, ...]) -> Singles:
     """The features of rows, shape (n, F): texts as places among the categories, what is missing as nan."""
     return as_numbers(rows, features).cast(pl.Float32).fill_null(np.nan).to_numpy()
 
@@ -165,7 +165,7 @@ def _sample(
         for part in impressions:
             for rows in part.chunks(memory, sampled):
                 frames.append(rows.select(DRAW, CELL, CLICK, OWN_WEIGHT))
-                matrices.append(_singles(rows, features))
+                matrices.append(_single_precision(rows, features))
             stage.advance()
         if not frames:
             raise SchemaError("--sample-pages: no page is in the sample. Ask for more pages.")
@@ -230,7 +230,7 @@ def _by_strata(
         for number, part in enumerate(impressions):
             folder = None if part.rows.in_memory else engine.scratch
             chunks = part.chunks(engine.memory)
-            frames = [_scored(chunk, _singles(chunk, features), learned, edges) for chunk in chunks]
+            frames = [_scored(chunk, _single_precision(chunk, features), learned, edges) for chunk in chunks]
             stage.advance()
             scored.append(keep(pl.concat(frames), folder, f"exposure-{number:05d}"))
     statistics = counted.statistics

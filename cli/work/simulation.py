@@ -123,7 +123,7 @@ def steps() -> list[tuple[str, str]]:
     report = "show result --plot"
     about = "This is the curve. `posbias report` makes a page with charts; it says what it needs for that."
     with suppress(PosbiasError):
-        check_drawing("a report")
+        check_drawing()
         report, about = "report result -o report.html", "report.html shows all of it with charts, offline."
     return [
         (

@@ -425,7 +425,7 @@ class Tables:
         sources: list[Source] = []
         for number, file in enumerate(files):
             shown = name if len(files) == 1 else f"{name}/part {number}"
-            sources.append(Source.written(shown, "parquet", file, made_of))
+            sources.append(Source.temporary(shown, "parquet", file, made_of))
         return tuple(sources)
 
 

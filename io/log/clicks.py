@@ -167,12 +167,12 @@ class JoinedClicks:
     @classmethod
     def of(cls, clicks: pl.DataFrame, examples: Sequence[Example] = ()) -> "JoinedClicks":
         """Add up clicks with `OUTCOME`, `AT` and `CLICKS`; what is no `Fate` cannot be read."""
-        kept, number, reasons = [int(Fate.JOINED), int(Fate.REPEATED)], pl.col(CLICKS).sum(), Counter[str]()
+        no_loss, number, reasons = [int(Fate.JOINED), int(Fate.REPEATED)], pl.col(CLICKS).sum(), Counter[str]()
         fates = Counter(dict(clicks.group_by(OUTCOME).agg(number).sort(OUTCOME).iter_rows()))
         for fate, lost in fates.items():
-            if lost and fate not in kept:
+            if lost and fate not in no_loss:
                 reasons[REASONS.get(fate, _UNREADABLE)] += lost
-        is_lost = ~pl.col(OUTCOME).is_in(kept)
+        is_lost = ~pl.col(OUTCOME).is_in(no_loss)
         sums = (
             clicks.drop_nulls(AT).group_by(AT).agg(number, pl.col(CLICKS).filter(is_lost).sum().alias("lost")).sort(AT)
         )

@@ -313,8 +313,8 @@ class Source:
     made_of: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def written(cls, name: str, form: str, file: Path, made_of: tuple[tuple[str, str], ...] = ()) -> "Source":
-        """A file of ours, under the name that it has in messages."""
+    def temporary(cls, name: str, form: str, file: Path, made_of: tuple[tuple[str, str], ...] = ()) -> "Source":
+        """A temporary file, under the name that it has in messages."""
         status = file.stat()
         version = (status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino))
         return cls(Path(name), form, (), *version, spooled=file, made_of=made_of)

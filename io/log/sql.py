@@ -227,7 +227,7 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
             place = "" if line is None else f", line {line}, column {column}"
             raise UsageError(f"{query.flag}{place}: {message}") from error
     check_unchanged(sources)
-    copies[key] = made = Source.written(query.flag, "parquet", result, made_of)
+    copies[key] = made = Source.temporary(query.flag, "parquet", result, made_of)
     return made
 
 

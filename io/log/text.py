@@ -279,7 +279,7 @@ def _standard_input() -> Source:
         form = format_of_content(file.read(_TELLING))
     if form is None:
         raise LogFormatError("-: cannot tell the format of standard input. Pipe CSV, TSV, NDJSON or Parquet into it.")
-    source = Source.written(STANDARD_INPUT, form, spooled)
+    source = Source.temporary(STANDARD_INPUT, form, spooled)
     check_whole(source)
     last = read_end(source, 2)  # in UTF-16 a zero byte may follow the line break
     if form in {*TEXT_SEPARATORS, "ndjson"} and not {*b"\r\n"} & {*last}:

@@ -59,7 +59,7 @@ _FORMATS: dict[str, Literal["html", "svg", "png"]] = {".html": "html", ".htm": "
 _ADDRESSES = 65 << 30  # bytes that V8, with which vl-convert draws, reserves, and ends the process if it cannot
 
 
-def check_drawing(what: str) -> None:
+def check_drawing() -> None:
     """Check that vl-convert, which draws, is there and can start.
 
     Raises:
@@ -67,7 +67,7 @@ def check_drawing(what: str) -> None:
         MissingExtraError: it is not installed.
     """
     if find_spec("vl_convert") is None:
-        raise MissingExtraError.of(what, "vl-convert-python")
+        raise MissingExtraError.of("a report", "vl-convert-python")
     most, used = getrlimit(RLIMIT_AS)[0], 0
     with suppress(OSError):  # where the system does not say what is in use
         used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * getpagesize()
@@ -96,7 +96,7 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
             f"--output {target}: a report is a page or a picture. Name a file that ends in .html, .svg or .png, e.g. "
             "report.html."
         )
-    check_drawing("a report")
+    check_drawing()
     twice = [place for number, place in enumerate(places) if place in places[:number]]
     if twice:
         raise UsageError(f"{twice[0]}: is named twice. Name each result once.")
@@ -338,25 +338,23 @@ def page_about(results: Sequence[ReportedResult]) -> str:
 
 def _predicted_and_tried(results: Sequence[ReportedResult]) -> Html | None:
     """The table of predictions beside interleaving experiments; None where one of them is missing."""
-    rows = list[tuple[str, ...]]()
-    for result in results:
-        for row in result.described.predictions:
-            of = (row.clicks_per_page or 0.0) - (row.difference or 0.0)
-            if of > 0:
-                gain = _relative(row.ranking, of, row)
-                what = f"predicted: {row.ranking} against the log's own order"
-                rows.append((result.name, what, _signed(gain.value), _from_to(gain).removeprefix("95 % interval "), ""))
-    predicted = len(rows)
-    for result in results:
-        experiment = result.described.experiment
+    predicted = [
+        (result.name, f"predicted: {row.ranking} against the log's own order", gain, "")
+        for result in results
+        for gain, row, _ in _predicted_gains(result)
+    ]
+    tried = list[tuple[str, str, Interval, str]]()
+    for name, experiment in ((result.name, result.described.experiment) for result in results):
         if experiment is not UNSET and experiment.answers:
             answer, what = experiment.answers[0], "came out: {} against {}, interleaved".format(*experiment.rankers)
             gain = _relative("", experiment.clicks_per_page or 1.0, answer)
-            verdict = f"{answer.winner} wins" if answer.winner else "undecided"
-            interval = _from_to(gain).removeprefix("95 % interval ")
-            rows.append((result.name, what, _signed(gain.value), interval, verdict))
-    if not predicted or len(rows) == predicted:
+            tried.append((name, what, gain, f"{answer.winner} wins" if answer.winner else "undecided"))
+    if not predicted or not tried:
         return None
+    rows = [
+        (name, what, _signed(gain.value), _from_to(gain).removeprefix("95 % interval "), verdict)
+        for name, what, gain, verdict in (*predicted, *tried)
+    ]
     return page.table(["result", "what", "of the clicks", "95 % interval", "verdict"], rows)
 
 
@@ -616,13 +614,14 @@ def _verdict_of(result: ReportedResult, ranking: str) -> _KeyFigures:
     return []
 
 
+def _predicted_gains(result: ReportedResult) -> list[tuple[Interval, Row, float]]:
+    """What each ranking gains, as a share of the clicks per page that were observed, with its row and these."""
+    rows = [(row, (row.clicks_per_page or 0.0) - (row.difference or 0.0)) for row in result.described.predictions]
+    return [(_relative(row.ranking, observed, row), row, observed) for row, observed in rows if observed > 0]
+
+
 def _of_prediction(result: ReportedResult) -> _Highlights | None:
-    gains = [
-        (_relative(row.ranking, observed, row), row, observed)
-        for row in result.described.predictions
-        for observed in [(row.clicks_per_page or 0.0) - (row.difference or 0.0)]
-        if observed > 0
-    ]
+    gains = _predicted_gains(result)
     if not gains:
         return None
     gain, row, observed = max(gains, key=lambda entry: entry[0].value)
