@@ -324,10 +324,13 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             by_values = (option for option in clicks if not has_role_word(CLICK, option[1]))
             guessed = {"click_by_values": shlex.join(chain(*by_values))}
             faults = faults_in(profile(read, facts, plan, pages, first) | profile_of_days(lost, log) | guessed)
-            if look is not None and not stops and read.plan.period is None:
+            # A run finds times in the rows that a form makes of raw files, too.
+            made = with_times(read.log) if view.log.timestamp is None else read.log
+            of_times = replace(read.plan, period=read.plan.period and "quarter")
+            if look is not None and not stops and read.plan.period is None and made.roles.timestamp is None:
                 feedback = [reason_of_rows(order_of_log(read, read.plan))]
             elif look is not None and not stops:
-                feedback = feedback_over_times(order_of_log(read, replace(read.plan, period="quarter")))
+                feedback = feedback_over_times(order_of_log(read, of_times))
     return view, mask_secrets_in_values(_content(view, log, read, look, clients, faults, feedback, stops))
 
 

@@ -51,7 +51,8 @@ def free_columns(log: Log) -> list[str]:
 def _candidates(log: Log) -> Iterator[Log]:
     """The log with columns with a name of times, then those with values of times that follow the order of the rows."""
     schemas, rules = [schema_of(source) for source in log.sources], log.request.rules
-    free = [name for name in free_columns(log) if len({schema.get(name) for schema in schemas}) == 1]
+    of_page = log.roles.session if len(log.roles.session) > 1 else ()  # a visit and the time of its page
+    free = [name for name in (*free_columns(log), *of_page) if len({schema.get(name) for schema in schemas}) == 1]
     named = [name for name in free if plain_name(name) in TIMES - _OF_ACCOUNTS]
     with reading(log.sources):
         first = scan_sources(log.sources[:1]).select(free).head(_FIRST_ROWS).collect(engine="streaming")

@@ -209,6 +209,20 @@ def test_times_are_taken_from_a_column_that_no_option_names_and_this_is_printed(
     assert "The ranker seems to learn from these clicks" in " ".join(checked.stdout.split())
 
 
+def test_the_time_that_tells_the_pages_of_a_visit_apart_is_that_of_the_page(
+    run_in_process: Run, tmp_path: Path, stays: pl.DataFrame
+) -> None:
+    visits = timed(stays).with_columns(visit=pl.col("session") // 5).drop("session").cast({"visit": pl.String})
+    visits.write_csv(tmp_path / "log.csv")
+    words = ("log.csv", "--session", "visit", "--session", "shown_at")
+
+    assert "ranker-not-tested" not in fitted(run_in_process, tmp_path, *words)[2]
+    assert manifest_of(tmp_path / "out")["counted"]["period"] == "quarter"
+    assert not {"rows-in-order", "ranker-not-tested"} & {
+        reason["code"] for reason in checked(run_in_process, *words)["reasons"]
+    }
+
+
 @pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     "value",
