@@ -21,6 +21,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from posbias.core.errors import MissingExtraError, ObjectStoreError, OutputError, PosbiasError
@@ -280,8 +281,9 @@ _NO_FILE = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
 
 
 _parent: list[Path] = []  # where the command has its temporary files, if it says so
-_folders = ExitStack()
+_directory = ExitStack()  # that holds the copies, once there is a first one
 
+_COPIES = "copies"
 copies: dict[Hashable, Any] = {}
 """What the command has made of its inputs, by what it was made of: it may read them several times."""
 
@@ -296,15 +298,19 @@ def copies_below(temporary: Path | None) -> Generator[None]:
     try:
         yield
     finally:
-        _folders.close()
+        _directory.close()
+        _parent.clear()
         copies.clear()
         forget_stores()
 
 
 def folder_for_copies() -> Path:
     """A new directory for copies of what cannot be read where it is; it lives as long as the command."""
-    place = _parent[0] if _parent else system_temporary()
-    return _folders.enter_context(owned_directory(place.absolute()))
+    if _COPIES not in copies:
+        place = _parent[0] if _parent else system_temporary()
+        copies[_COPIES] = _directory.enter_context(owned_directory(place.absolute()))
+    folder: Path = copies[_COPIES]
+    return Path(mkdtemp(dir=folder))
 
 
 @contextmanager
