@@ -17,6 +17,7 @@ from patience import PATIENCE, ended
 
 from posbias.core.errors import OutputError
 from posbias.io.places import ownership as owned
+from posbias.io.places.object_stores import copies_below, folder_for_copies
 from posbias.io.places.ownership import (
     LOCK,
     abandoned_in,
@@ -294,3 +295,11 @@ def test_on_a_full_disk_nothing_is_left(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(OSError, match="No space left"), claimed(tmp_path, "0" * 32, None):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_copies_however_many_hold_one_lock_and_go_with_the_command(tmp_path: Path) -> None:
+    with copies_below(tmp_path):
+        folders = {folder_for_copies() for _ in range(20)}
+        assert len(folders) == 20
+        assert len({folder.parent for folder in folders}) == len(list(tmp_path.iterdir())) == 1
+    assert not list(tmp_path.iterdir())
