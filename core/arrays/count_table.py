@@ -1,7 +1,7 @@
-"""Counts per unit and cell, in compressed sparse rows: what every estimator reads.
+"""Count tables, the input of every estimator: impressions n_je and clicks c_je per unit j and cell e, in sparse rows.
 
-Equal units are kept once, with a multiplicity: pairs with the same multiset {(e, n, c)}, the *signature*, follow the
-same path in every algorithm that reads a count table, so that one copy and the number of copies say everything.
+Units (pairs or strata) with the same set {(e, n, c)} are stored once, as a *signature*, with their number as
+multiplicity: every algorithm on a count table treats them alike.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,16 +19,16 @@ from posbias.core.arrays.threads import thread_map
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.signedinteger[Any]]
-"""Numbers of things, in as few bytes as there are many of them."""
+"""Integers of the smallest type that holds them."""
 Flags = NDArray[np.bool_]
 Hashes = NDArray[np.uint64]
 _Count = TypeVar("_Count", np.float64, np.int64)
 _Whole = TypeVar("_Whole", np.int64, np.uint64)
 _Number = TypeVar("_Number", np.float64, np.uint64, np.bool_)
 
-_ROUNDING = 1e-9  # what is less than this, relative to what it is left of, is nothing
-_BLOCK = 1 << 18  # entries that are worked on at a time: 2 MB of floats, which stay in a cache
-_KEPT = 2 * _BLOCK  # entries of a table that keeps which unit owns each
+_ROUNDING = 1e-9  # a remainder below this share of the original count is rounding
+_BLOCK = 1 << 18  # entries of a block: 2 MB of floats, which stay in the cache
+_KEPT = 2 * _BLOCK  # tables of at most so many entries cache the unit of each entry
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class CountTable:
     cell: Integers  # shape (R,)
     impressions: Floats  # shape (R,), n > 0, in impressions (fractional when weighted)
     clicks: Floats  # shape (R,), 0 <= c <= n
-    multiplicity: Floats  # shape (J,), how many equal pairs a unit stands for (1 before compression)
+    multiplicity: Floats  # shape (J,), number of equal units that a unit represents (1 before compression)
 
     @property
     def n_units(self) -> int:
@@ -57,7 +57,7 @@ class CountTable:
 
     @cached_property
     def links(self) -> Flags:
-        """The units with a click and at least two cells, shape (J,): the only ones that say something about theta."""
+        """Whether a unit has a click and at least two cells, shape (J,): only then it has information about theta."""
         return (self.entries_of_unit > 1) & (sum_rows((self.clicks > 0).astype(np.int64), self.start) > 0)
 
     @property
@@ -76,27 +76,27 @@ class CountTable:
 
     @property
     def entry_keys(self) -> Integers:
-        """A number for the unit and cell of each entry, ascending, shape (R,): j K + e."""
+        """Key of each entry's unit and cell, j K + e, ascending, shape (R,)."""
         return self.unit_of_entry * self.n_cells + self.cell
 
     def spread(self, per_unit: Floats) -> Floats:
-        """Each unit's value, once per entry: shape (J,) to (R,)."""
+        """Repeat each unit's value for each of its entries: shape (J,) to (R,)."""
         return per_unit.take(self.unit_of_entry)
 
     def sum_by_unit(self, per_entry: Floats) -> Floats:
-        """Sum of each unit's entries, 0 for a unit without any: shape (R,) to (J,)."""
+        """Sum over each unit's entries, 0 for a unit without entries: shape (R,) to (J,)."""
         return reduce_rows(np.add, per_entry, self.start, empty=0.0)
 
     def max_by_unit(self, per_entry: Floats) -> Floats:
-        """Largest of each unit's entries, minus infinity for a unit without any: shape (R,) to (J,)."""
+        """Return the maximum over each unit's entries, minus infinity for a unit without entries: shape (R,) to (J,)."""
         return reduce_rows(np.maximum, per_entry, self.start, empty=-np.inf)
 
     def sum_by_cell(self, per_entry: Floats) -> Floats:
-        """Sum over each cell's entries as they stand, without multiplicity: shape (R,) to (K,)."""
+        """Sum over each cell's entries, without multiplicity: shape (R,) to (K,)."""
         return sum_by_number(self.cell, per_entry, self.n_cells)
 
     def read(self, first: int, last: int) -> "CountTable":
-        """The units first .. last - 1, without a copy."""
+        """Return the units first .. last - 1, without a copy."""
         entries = slice(int(self.start[first]), int(self.start[last]))
         return CountTable(
             n_cells=self.n_cells,
@@ -108,9 +108,9 @@ class CountTable:
         )
 
     def blocks(self) -> Iterator[tuple[slice, "CountTable"]]:
-        """The table in runs of units that a cache holds: which units these are, and their table, without a copy.
+        """Yield consecutive blocks of units that fit into the cache: the slice of units, and their table, not copied.
 
-        Whatever adds up over units is computed block by block, so that its memory does not grow with the table.
+        Sums over units are computed block by block, so that memory does not grow with the table.
         """
         first = 0
         while first < self.n_units:
@@ -119,13 +119,13 @@ class CountTable:
             yield slice(first, last), self.read(first, last)
             first = last
 
-    def sum_blocks(self, of_block: Callable[["CountTable"], tuple[Floats, ...]]) -> list[Floats]:
-        """The sums over the blocks of some values by cell, shape (K,) each, of several blocks at once."""
-        of_blocks = thread_map(lambda part: of_block(part[1]), self.blocks())
-        return [sum(of_value, np.zeros(self.n_cells)) for of_value in zip(*of_blocks, strict=True)]
+    def sum_blocks(self, work: Callable[["CountTable"], tuple[Floats, ...]]) -> list[Floats]:
+        """Sum the results of a function, arrays of shape (K,), over all blocks, several blocks in parallel."""
+        results = thread_map(lambda part: work(part[1]), self.blocks())
+        return [sum(values, np.zeros(self.n_cells)) for values in zip(*results, strict=True)]
 
     def take(self, units: Integers) -> "CountTable":
-        """The given units, in the given order; one that is given twice appears twice. The first ones are not copied."""
+        """Select units by number, in the given order, possibly repeated; units 0 .. n - 1 are not copied."""
         if len(units) and units[-1] == len(units) - 1 and np.array_equal(units, np.arange(len(units))):
             return self.read(0, len(units))
         entries, start = self.entry_indices(units)
@@ -139,14 +139,14 @@ class CountTable:
         )
 
     def entry_indices(self, units: Integers) -> tuple[Integers, Integers]:
-        """Indices of the given units' entries, unit after unit, and where each unit's begin in that list."""
+        """Return the indices of the entries of these units, unit after unit, and the start of each unit among them."""
         first = self.start.take(units)
         length = self.start.take(units + 1) - first
         start = starts(length)
         return np.arange(int(start[-1])) + np.repeat(first - start[:-1], length), start
 
     def only_cells(self, kept: Flags) -> "CountTable":
-        """The table without the entries of other cells; every unit stays, possibly without entries.
+        """Drop the entries of other cells; every unit stays, possibly without entries.
 
         Args:
             kept: shape (K,). Cell numbers do not change.
@@ -154,12 +154,12 @@ class CountTable:
         return self if kept.all() else self.filter_entries(kept[self.cell])
 
     def filter_entries(self, kept: Flags) -> "CountTable":
-        """The table without the other entries, shape (R,); every unit stays, possibly without entries."""
+        """Drop entries that are not `kept`, shape (R,); every unit stays, possibly without entries."""
         counts = {"impressions": self.impressions[kept], "clicks": self.clicks[kept]}
         return replace(self, start=starts(kept)[self.start], cell=self.cell[kept], **counts)
 
     def merge_cells(self, number_of_cell: Integers, n_cells: int) -> "CountTable":
-        """The table with cells of one number added up; units stay.
+        """Sum the cells that have the same new number; units stay.
 
         Args:
             number_of_cell: shape (K,), in 0 .. n_cells - 1.
@@ -176,7 +176,7 @@ class CountTable:
         )
 
     def subtract(self, other: "CountTable") -> "CountTable":
-        """The table without counts that are part of it: of the same units and cells, no larger than its own.
+        """Subtract counts that are part of this table: of the same units and cells, and not larger.
 
         e.g. impressions [[3, 2]] less [[3, 1]] -> [[0, 1]], which is one entry
         """
@@ -184,12 +184,12 @@ class CountTable:
         impressions, clicks = self.impressions.copy(), self.clicks.copy()
         impressions[at] -= other.impressions
         clicks[at] -= other.clicks
-        rest = replace(self, impressions=impressions, clicks=np.clip(clicks, 0.0, impressions))
-        return rest.filter_entries(impressions > _ROUNDING * self.impressions)  # sums of weights are rounded
+        remainder = replace(self, impressions=impressions, clicks=np.clip(clicks, 0.0, impressions))
+        return remainder.filter_entries(impressions > _ROUNDING * self.impressions)  # sums of weights are rounded
 
 
 def concatenate(tables: list[CountTable]) -> CountTable:
-    """One table after the other, of the same cells. The list is emptied, so that no array need be held twice."""
+    """Concatenate tables of the same cells. The list is emptied, so that memory need not hold any array twice."""
     n_cells = tables[0].n_cells
     start = starts(np.concatenate([table.entries_of_unit for table in tables]))
     cells = [table.cell for table in tables]
@@ -206,36 +206,36 @@ def _concatenate(arrays: list[NDArray[_Count]]) -> NDArray[_Count]:
 
 
 def sum_by_number(number: Integers, values: Floats, length: int) -> Floats:
-    """Sum of the values that carry each number 0 .. length - 1, shape (length,)."""
+    """Sum the values that have each number 0 .. length - 1, shape (length,)."""
     return np.bincount(number, values, length).astype(np.float64, copy=False)  # of no rows, NumPy gives whole numbers
 
 
 def starts(lengths: Integers | Flags) -> Integers:
-    """Row starts of rows of the given lengths, e.g. [2, 0, 3] -> [0, 2, 2, 5]."""
+    """Return the starts of rows of these lengths, e.g. [2, 0, 3] -> [0, 2, 2, 5]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 def first_of_runs(values: NDArray[np.integer[Any]]) -> Integers:
-    """Index of the first element of each run of equal ones, e.g. [7, 7, 5, 7] -> [0, 2, 3]."""
+    """Return the index of the first element of each run of equal values, e.g. [7, 7, 5, 7] -> [0, 2, 3]."""
     is_first = np.ones(len(values), dtype=bool)
     is_first[1:] = values[1:] != values[:-1]
     return np.flatnonzero(is_first)
 
 
 def _row_of_entry(start: Integers) -> Integers:
-    """The row of each entry, e.g. of starts [0, 2, 2, 5] -> [0, 0, 2, 2, 2]: several times faster than to repeat it."""
+    """Return the row of each entry, e.g. starts [0, 2, 2, 5] -> [0, 0, 2, 2, 2]; much faster than `np.repeat`."""
     n_entries = int(start[-1])
     return np.cumsum(np.bincount(start[1:-1], minlength=n_entries + 1)[:n_entries])
 
 
 def sum_rows(values: NDArray[_Whole], start: Integers) -> NDArray[_Whole]:
-    """Sum of each row of whole numbers of 64 bits, 0 for a row without entries, several times faster than `reduceat`.
+    """Sum each row of 64-bit integers, 0 for a row without entries; several times faster than `reduceat`.
 
-    Sums of rows are differences of running totals, which is exact modulo 2^64.
+    Sums are differences of running totals, which is exact modulo 2^64.
     """
     if not len(values):
         return np.zeros(len(start) - 1, values.dtype)
-    up_to = np.cumsum(values, dtype=values.dtype).take(start - 1)  # at 0 this is the last one
+    up_to = np.cumsum(values, dtype=values.dtype).take(start - 1)  # start 0 takes the last total: corrected below
     up_to[start == 0] = 0
     return cast("NDArray[_Whole]", up_to[1:] - up_to[:-1])  # NumPy's stub says signed integers
 
@@ -252,9 +252,9 @@ def reduce_rows(operation: np.ufunc, values: NDArray[_Number], start: Integers, 
 
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""An odd multiplier that mixes bits: 2^64 over the golden ratio."""
+"""Odd multiplier that mixes bits: 2^64 divided by the golden ratio."""
 
-# Those of splitmix64 (Steele, Lea & Flood 2014).
+# Multipliers of splitmix64 (Steele, Lea & Flood 2014)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(32)
@@ -262,26 +262,26 @@ _LARGEST_OF_32_BITS = 2**32 - 1
 _TOP_BIT = np.uint64(1 << 63)
 _ONE = np.uint64(1)
 _LAST_BITS = np.uint64((1 << 20) - 1)
-"""Of a float of 53 bits; whole numbers below 4 billion have none of them."""
+"""Low bits of a double; they are 0 for integers below 4 billion."""
 
 
 def compress(
     table: CountTable, cell_code: Hashes | None = None, beside: Sequence[Floats] = ()
 ) -> tuple[CountTable, Integers]:
-    """Keep equal units once.
+    """Merge units with equal counts into signatures.
 
-    Exact: a 64-bit hash proposes which units are equal, every entry is then compared with its proposed
-    representative's, and units that differ are proposed again among themselves. Counts are compared as numbers, so
-    fractional counts work. The signatures are sorted by `signature_keys`: their order depends on their content only.
+    The result is exact: units with equal 64-bit hashes are compared entry by entry with the first of them, and those
+    that differ are compared again among themselves. Counts may be fractional. Signatures are sorted by
+    `signature_keys`, so that their order depends on their content only.
 
     Args:
         table: counts per unit.
-        cell_code: shape (K,), a number for each cell that does not depend on which other cells there are, where
-            signatures are merged with those of tables with other cells; by default the cell's own number.
-        beside: values of units, shape (J,) each, in which equal units are equal too.
+        cell_code: shape (K,), a code of each cell that does not depend on the other cells of the table, needed if
+            signatures are merged with those of other tables; by default the cell number.
+        beside: further values of units, shape (J,) each; only units that are equal in these, too, are merged.
 
     Returns:
-        The signatures, with the multiplicities of their units added up, and the signature of each unit, shape (J,).
+        The signatures, with summed multiplicities, and the signature number of each unit, shape (J,).
     """
     signatures, signature, _ = compress_with_keys(table, cell_code, beside)
     return signatures, signature
@@ -290,7 +290,7 @@ def compress(
 def compress_with_keys(
     table: CountTable, cell_code: Hashes | None = None, beside: Sequence[Floats] = ()
 ) -> tuple[CountTable, Integers, Hashes]:
-    """`compress`, and the `signature_keys` of the signatures, mixed with what is beside them, ascending."""
+    """Do the same as `compress`; return also the keys of the signatures, mixed with `beside`, ascending."""
     keys = signature_keys(table, cell_code)
     for values in beside:
         mixed = values.view(np.uint64) * _MIX_1
@@ -314,22 +314,22 @@ def compress_with_keys(
 
 
 def signature_keys(table: CountTable, cell_code: Hashes | None = None) -> Hashes:
-    """The number by which signatures are sorted, shape (J,): a hash of the entries, units that link cells first.
+    """Return the sort key of each signature, shape (J,): a hash of its entries, smaller for units that link cells.
 
-    Where weighted counts have last bits, which another processor rounds otherwise, these only decide the low bits: the
-    order of the signatures, and so which of them stand for all in a sample, does not depend on them.
+    The last bits of weighted counts, which depend on the processor, affect only the low bits of the hash. The order of
+    signatures, and with it the choice of samples, therefore does not depend on the processor.
     """
     code = np.arange(table.n_cells, dtype=np.uint64) if cell_code is None else cell_code
     bits = table.impressions.view(np.uint64), table.clicks.view(np.uint64)
     hashes = _hash_entries(table, code, *bits)
-    if any((of_counts & _LAST_BITS).any() for of_counts in bits):
-        rounded = ((of_counts + (_LAST_BITS >> _ONE)) & ~_LAST_BITS for of_counts in bits)
+    if any((counts & _LAST_BITS).any() for counts in bits):
+        rounded = ((counts + (_LAST_BITS >> _ONE)) & ~_LAST_BITS for counts in bits)
         hashes = (_hash_entries(table, code, *rounded) & ~_LAST_BITS) | (hashes & _LAST_BITS)
     return (hashes & ~_TOP_BIT) | np.where(table.links, np.uint64(0), _TOP_BIT)
 
 
 def _hash_entries(table: CountTable, code: Hashes, impressions: Hashes, clicks: Hashes) -> Hashes:
-    """The sum of each unit's mixed (cell, n, c), shape (J,)."""
+    """Sum the hashes of (cell, n, c) over each unit's entries, modulo 2^64, shape (J,)."""
     mixed = (code * GOLDEN).take(table.cell)
     mixed ^= impressions * _MIX_1
     _mix_bits(mixed, _MIX_2)
@@ -339,36 +339,36 @@ def _hash_entries(table: CountTable, code: Hashes, impressions: Hashes, clicks: 
 
 
 def _mix_bits(values: Hashes, multiplier: np.uint64) -> None:
-    """Let high bits reach the low ones and back, in place: counts differ in the high bits of a float only."""
+    """Mix high bits into low bits and back, in place: the doubles of counts differ in their high bits only."""
     values ^= values >> _HALF
     values *= multiplier
     values ^= values >> _HALF
 
 
 def first_equal_index(hashes: Hashes) -> Integers:
-    """Index of the first element with the same value, e.g. [7, 5, 7, 5] -> [0, 1, 0, 1], shape (N,).
+    """Return the index of the first element equal to each element, e.g. [7, 5, 7, 5] -> [0, 1, 0, 1], shape (N,).
 
-    A table of at least N places takes one value in each. Those whose place another one has taken are looked at
-    again by themselves, with another order of places.
+    By a hash table of at least N slots, with one value each; values that collide are hashed again by themselves with
+    another multiplier.
     """
     first = _first_in_slot(hashes, GOLDEN)
     others, multiplier = np.flatnonzero(hashes.take(first) != hashes), int(GOLDEN)
     while len(others):
         multiplier = multiplier * int(_MIX_1) % 2**64
         among = hashes[others]
-        of_others = _first_in_slot(among, np.uint64(multiplier))
-        first[others] = others[of_others]
-        others = others[among[of_others] != among]
+        first_among = _first_in_slot(among, np.uint64(multiplier))
+        first[others] = others[first_among]
+        others = others[among[first_among] != among]
     return first
 
 
 def _first_in_slot(hashes: Hashes, multiplier: np.uint64) -> Integers:
-    """Index of the first element that has the same place in a table."""
-    place_bits = max(len(hashes).bit_length(), 1)
-    place = (hashes * multiplier) >> np.uint64(64 - place_bits)
-    table = np.empty(1 << place_bits, np.uint32 if len(hashes) <= _LARGEST_OF_32_BITS else np.int64)
-    table[place[::-1]] = np.arange(len(hashes) - 1, -1, -1, dtype=table.dtype)  # the last that is written stays
-    return table[place].astype(np.int64)
+    """Return the index of the first element in the same slot of a hash table, for each element, shape (N,)."""
+    slot_bits = max(len(hashes).bit_length(), 1)
+    slot = (hashes * multiplier) >> np.uint64(64 - slot_bits)
+    table = np.empty(1 << slot_bits, np.uint32 if len(hashes) <= _LARGEST_OF_32_BITS else np.int64)
+    table[slot[::-1]] = np.arange(len(hashes) - 1, -1, -1, dtype=table.dtype)  # the last write to a slot wins
+    return table[slot].astype(np.int64)
 
 
 def _unequal_units(table: CountTable, representative: Integers, beside: Sequence[Floats]) -> Integers:
@@ -389,35 +389,35 @@ def _unequal_units(table: CountTable, representative: Integers, beside: Sequence
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums of which some parts add up to those of the whole: numbers and arrays add up, and flags are joined by or."""
+    """Base of dataclasses whose fields, computed for parts of a log, add up to those of the log; flags are or-ed."""
 
     def __add__(self, other: Self) -> Self:
-        """The sums of both parts."""
+        """Add all fields."""
         return replace(self, **{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
 @dataclass(frozen=True)
 class Members:
-    """The members of units, each in a cluster: of equal pairs or strata a table keeps one unit, and all are members."""
+    """The N pairs or strata that the units (signatures) of a table represent, each in a cluster."""
 
-    unit: Numbers  # shape (N,), the unit (signature) of each member, in 0 .. J - 1
-    cluster: Numbers  # shape (N,), what it shares its errors with, as a rule its query; any whole numbers
+    unit: Numbers  # shape (N,), unit of each member, in 0 .. J - 1
+    cluster: Numbers  # shape (N,), cluster of correlated errors, usually the query; any integers
 
     def among(self, units: Integers) -> "Members":
-        """The members of the given units, shape (U,), which are numbered 0 .. U - 1 in that order."""
+        """Select the members of these units, shape (U,), and renumber the units 0 .. U - 1 in the given order."""
         number = np.full(max(int(self.unit.max(initial=-1)), int(units.max(initial=-1))) + 1, -1)
         number[units] = np.arange(len(units))
         unit = number[self.unit]
         return Members(unit[unit >= 0], self.cluster[unit >= 0])
 
     def by_cluster(self) -> "Members":
-        """The members sorted by cluster, with the clusters numbered from 0."""
+        """Sort the members by cluster, and number the clusters from 0."""
         _, cluster = np.unique(self.cluster, return_inverse=True)
         order = np.argsort(cluster, kind="stable")
         return Members(self.unit[order], cluster[order])
 
     def occurrences(self, n_units: int) -> tuple[Integers, Any]:
-        """The clusters, ascending, shape (G,), and how many members of each unit each of them holds, shape (G, J)."""
+        """Return the clusters, ascending, shape (G,), and the number of members of each unit in each, shape (G, J)."""
         clusters, row = np.unique(self.cluster, return_inverse=True)
         entries = np.ones(len(row)), (row, self.unit.astype(np.int64, copy=False))
         by_cluster = scipy.sparse.coo_array(entries, shape=(len(clusters), n_units)).tocsr()

@@ -1,13 +1,13 @@
-"""Linear algebra at unit diagonal, as the information about cells may differ by many orders of magnitude.
+"""Linear algebra for information matrices, scaled to unit diagonal, as the information about cells varies widely.
 
-A symmetric matrix A is worked on as B = S A S, with the diagonal S that makes B's diagonal 1:
+A symmetric matrix A is replaced by B = S A S, where the diagonal matrix S = diag(s) makes B's diagonal 1:
 
     A x = y  <=>  B (x / s) = s y,    A^-1 = S B^-1 S
 
-With many cells, A^-1 is made in the place of B by Cholesky's factors.
+With many cells, A^-1 is computed in the memory of B by Cholesky factors.
 
-Importing SciPy's parts takes 0.3 s, which `--help` and most of the commands would pay for nothing: `import scipy` loads
-none, and each is loaded where it is first used.
+Importing SciPy's modules takes 0.3 s, which `--help` and most commands do not need: `import scipy` loads none, and each
+is loaded at its first use.
 """
 
 from collections.abc import Generator
@@ -21,15 +21,15 @@ import scipy
 from posbias.core.arrays.count_table import CountTable, Floats, Integers
 
 NORMAL = 1.959963984540054  # the 97.5 % quantile of the normal distribution
-_ROWS = 256  # of a matrix, that are mirrored at a time
-_LEAST_SHARE_OF_DENSE = 1 / 5  # of values that are not 0, from which on a dense product is faster in not much more room
+_ROWS = 256  # rows of a matrix that are mirrored at a time
+_LEAST_SHARE_OF_DENSE = 1 / 5  # share of nonzeros from which a dense product is faster, in little more memory
 
 Sparse = Any
 """A sparse array of SciPy, which has no types, in row (csr) or column (csc) form."""
 
 
 def by_unit_and_cell(table: CountTable, values: Floats) -> Sparse:
-    """The matrix, shape (J, K), that holds one value per entry of the table.
+    """Return the sparse matrix, shape (J, K), with one value per entry of the table.
 
     The values are not copied: the matrix follows when they change in place.
     """
@@ -37,21 +37,21 @@ def by_unit_and_cell(table: CountTable, values: Floats) -> Sparse:
 
 
 def in_rows(values: Floats, columns: Integers, start: Integers, n_columns: int) -> Sparse:
-    """The matrix, in row form, whose row i holds the values `start[i]:start[i + 1]` in their columns."""
+    """Return the csr matrix whose row i has the values `start[i]:start[i + 1]` in their columns."""
     return scipy.sparse.csr_array((values, columns, start), shape=(len(start) - 1, n_columns), copy=False)
 
 
 def occurrences(rows: Integers, columns: Integers, shape: tuple[int, int], weight: Floats | None = None) -> Sparse:
-    """How often each (row, column) occurs, or its total weight, in row form."""
+    """Return the csr matrix of the number (or total weight) of each (row, column)."""
     values = np.ones(len(rows)) if weight is None else weight
     return scipy.sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
 
 
 def gram(left: Sparse, right: Sparse = None) -> Floats:
-    """A'B of sparse matrices of shapes (J, K) and (J, L), dense, shape (K, L); A'A where there is one, also if dense.
+    """Return A'B of sparse matrices of shapes (J, K) and (J, L) as a dense matrix, shape (K, L); A'A without B.
 
-    Where B is not very sparse, A'B with the dense B is several times as fast. The sums are the same to the last bit:
-    each adds up over the rows in their order.
+    If B is dense or not very sparse, the product with a dense B is several times as fast, and the same to the last bit:
+    both sum over the rows in their order.
     """
     right = left if right is None else right
     if isinstance(right, np.ndarray):
@@ -68,7 +68,7 @@ def connected(tails: Integers, heads: Integers, n_nodes: int, *, both_ways: bool
         tails: where each edge starts, in 0 .. n_nodes - 1.
         heads: where each edge ends.
         n_nodes: number of nodes.
-        both_ways: strong components, whose nodes reach each other along the edges; else directions do not count.
+        both_ways: whether to find strongly connected components; otherwise weakly connected ones.
 
     Returns:
         The component of each node, shape (n_nodes,).
@@ -80,9 +80,9 @@ def connected(tails: Integers, heads: Integers, n_nodes: int, *, both_ways: bool
 
 @contextmanager
 def preload_scipy() -> Generator[None]:
-    """Load what a fit needs of SciPy in a thread, while the block reads a log; at its end all is there.
+    """Import the SciPy modules that a fit needs in a thread while the block reads a log, and wait for it at the end.
 
-    Importing it takes 0.3 s. Nothing in the block may import SciPy, so that no thread sees half of a module.
+    It takes 0.3 s. Nothing in the block may import SciPy, so that no thread sees a half-initialised module.
     """
     loading = Thread(target=_load, name="SciPy")
     loading.start()
@@ -97,11 +97,11 @@ def _load() -> None:
 
 
 MANY = 500
-"""Cells from which on time and memory count more than the last bits of what fewer cells gave before."""
+"""Number of cells from which faster algorithms are used, whose results differ in the last bits."""
 
 
 def unit_diagonal(matrix: Floats) -> tuple[Floats, Floats]:
-    """A symmetric matrix scaled to unit diagonal, and the scale; 0 where its diagonal is at most 0.
+    """Scale a symmetric matrix to unit diagonal, B = S A S; the scale s is 0 where the diagonal of A is at most 0.
 
     Args:
         matrix: A, shape (F, F).
@@ -117,7 +117,7 @@ def unit_diagonal(matrix: Floats) -> tuple[Floats, Floats]:
 
 
 def solve(matrix: Floats, right: Floats) -> Floats:
-    """The x of A x = y, for one y or several, shape (F,) or (F, C).
+    """Solve A x = y for one right-hand side or several, shape (F,) or (F, C).
 
     Raises:
         numpy.linalg.LinAlgError: A is singular.
@@ -127,7 +127,7 @@ def solve(matrix: Floats, right: Floats) -> Floats:
 
 
 def inverse(matrix: Floats) -> Floats:
-    """A^-1, symmetric to the last bit.
+    """Return A^-1, symmetric to the last bit.
 
     Raises:
         numpy.linalg.LinAlgError: A is singular.
@@ -149,7 +149,7 @@ def inverse(matrix: Floats) -> Floats:
 
 
 def pseudo_inverse(matrix: Floats) -> Floats:
-    """The inverse on the directions that A says something about; 0 on others and where its diagonal is at most 0."""
+    """Return the pseudo-inverse of A at unit diagonal; 0 in rows and columns whose diagonal is at most 0."""
     scaled, scale = unit_diagonal(matrix)
     inverted: Floats = np.linalg.pinv(scaled, hermitian=True).astype(np.float64)
     return inverted * np.outer(scale, scale)

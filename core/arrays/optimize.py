@@ -1,9 +1,9 @@
-"""Newton's method on concave functions, minima in a box, and the acceleration of EM.
+"""Optimisation: damped Newton's method for concave functions and in a box, and the acceleration of EM.
 
-Newton's method is damped: no step is too long, and none is taken that does not gain. From x, its step d leads to the
-maximum of the quadratic expansion. It is cut to a longest change, and halved until the function gains enough: a share
-of what its slope g promises, f(x + d) - f(x) >= .0001 g'd (Armijo), or anything at all, as its problem says. Source:
-Nocedal & Wright 2006, section 3.1.
+From x, Newton's step d leads to the maximum of the quadratic expansion. It is shortened to a longest change of a
+coordinate, and halved until the function increases enough: by a share of what its gradient g predicts,
+f(x + d) - f(x) >= .0001 g'd (Armijo), or by another criterion of the problem. Source: Nocedal & Wright 2006,
+section 3.1.
 
 EM is accelerated by SQUAREM (Varadhan & Roland 2008).
 """
@@ -18,18 +18,18 @@ import scipy
 from posbias.core.arrays.count_table import Flags, Floats
 
 ENOUGH_ASCENT = 1e-4
-"""Share of the gain promised by the slope that is enough."""
+"""Sufficient increase, as a share of the increase that the gradient predicts."""
 
 ROUNDING = 1e-7
-"""A step below it gains less than rounding loses: it is taken as it is."""
+"""A shorter step changes the function by less than rounding errors: it is taken without a check."""
 
 HALVINGS = 40
 
 
 Proposal = tuple[Floats, Callable[[Floats], bool | Flags], Callable[[], Floats] | None]
-"""Newton's step from a point, shape (P,); whether a step along it gains too little: one answer, or one for each
-coordinate where each has a function of its own, shape (P,); and the step to take where no halving helps because
-rounding hides every gain, the shortest by default."""
+"""Newton's step from a point, shape (P,); a function that returns whether a step increases the objective too little
+(for each coordinate, shape (P,), if each has an objective of its own); and the step to take if no halving helps because
+rounding hides every increase (None: the last halved step)."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,23 @@ class Limits:
     """Stopping rule of an iteration.
 
     Attributes:
-        stalled: a step below it that is more than half as long as the one before shows rounding, and counts as none.
+        stalled: a shorter step that is more than half as long as the one before is due to rounding: converged.
     """
 
-    longest_step: float  # of a coordinate, in one step
-    tolerance: float  # the largest change of a coordinate that counts as none
+    longest_step: float  # largest change of a coordinate in one step
+    tolerance: float  # converged if no coordinate changes by more
     stalled: float = 0.0
-    max_iterations: int = 100  # steps at most
+    max_iterations: int = 100
 
 
 OnStep = Callable[[int, float], None]
-"""Is called after each step with its number and its largest change."""
+"""Called after each step with its number and its largest change."""
 
 
 def climb(
     propose: Callable[[Floats], Proposal], start: Floats, limits: Limits, on_iteration: OnStep | None = None
 ) -> tuple[Floats, bool, int]:
-    """The maximum of a concave function.
+    """Maximise a concave function by damped Newton steps.
 
     Args:
         propose: Newton's step from a point of shape (P,).
@@ -62,7 +62,7 @@ def climb(
         on_iteration: called after each step with its number and its largest change.
 
     Returns:
-        Where the climb ended, whether the last step counted as none, and the steps taken.
+        The last point, whether it converged, and the number of steps.
     """
     at, change, converged, iteration = start, np.inf, False, 0
     while not converged and iteration < limits.max_iterations:
@@ -76,8 +76,8 @@ def climb(
 
 
 def _damp(proposal: Proposal, longest: float) -> Floats:
-    """The step cut to its longest change, and halved where and until it gains enough."""
-    step, falls_short, instead = proposal
+    """Shorten the step to the longest change, and halve it until the increase suffices."""
+    step, falls_short, fallback = proposal
     step = step * min(1.0, longest / max(_largest(step), longest))
     if _largest(step) <= ROUNDING:
         return step
@@ -86,7 +86,7 @@ def _damp(proposal: Proposal, longest: float) -> Floats:
         if not np.any(short):
             return step
         step = np.where(short, step / 2, step)
-    return step if instead is None else instead()
+    return step if fallback is None else fallback()
 
 
 def _largest(step: Floats) -> float:
@@ -94,17 +94,17 @@ def _largest(step: Floats) -> float:
 
 
 Derivatives = tuple[float, Floats, Floats]
-"""Of a function at a point: its value, its slope, shape (P,), and its second derivatives, shape (P, P)."""
+"""Value of a function at a point, its gradient, shape (P,), and its Hessian, shape (P, P)."""
 
-_FLATTEST = 1e-10  # curvature of a step, relative to the largest one
-_ROUNDING_OF_VALUE = 1e-12  # of a function of the order of 1: what is gained or lost below it is rounding
+_FLATTEST = 1e-10  # least curvature of the quadratic expansion, relative to the largest
+_ROUNDING_OF_VALUE = 1e-12  # relative rounding error of the function's value
 _BOX = Limits(longest_step=2.0, tolerance=1e-9, stalled=ROUNDING)
 
 
 def minimize_within(derivatives: Callable[[Floats], Derivatives], start: Floats, limits: Floats) -> Floats:
-    """A minimum of a smooth function in a box, to the precision of its slope, by Newton's method.
+    """Find a minimum of a smooth function in a box, to the precision of its gradient, by Newton's method.
 
-    A step leads to the minimum in the box of the quadratic expansion, of whose eigenvalues the sizes count.
+    A step leads to the minimum in the box of the quadratic expansion with the absolute values of its eigenvalues.
 
     Args:
         derivatives: of the function, whose values are of the order of 1.
@@ -148,17 +148,17 @@ def squarem_cycle(
     copies: Mapping[str, Floats | float],
     bounds: tuple[float, float],
 ) -> float:
-    """Put a point where a cycle of SQUAREM leads: three steps of EM, the last one from an extrapolation.
+    """Advance a point in place by one cycle of SQUAREM: two steps of EM, an extrapolation, and a step of EM from there.
 
-    From two steps, r = x1 - x0, v = x2 - 2 x1 + x0, to x0 - 2 a r + a^2 v, a = -|r| / |v| <= -1 (scheme S3), unless the
-    objective is lower there than at x1: then x2 is taken. On the scale of probabilities: on that of logarithms or
-    logits the values that run to 0 rule the length. The arrays of the point are let go as early as possible.
+    From two steps, r = x1 - x0, v = x2 - 2 x1 + x0, extrapolate to x0 - 2 a r + a^2 v, a = -|r| / |v| <= -1 (scheme
+    S3). If the objective is lower there than at x1, take x2 instead. Parameters are extrapolated as probabilities: as
+    logarithms or logits, values near 0 would determine the length. Arrays are freed as early as possible.
 
     Args:
-        point: x0, in several arrays, by name; it becomes the new point.
+        point: x0, several arrays by name; it becomes the new point.
         step: one step of EM from a point.
         step_and_objective: the same, and the objective at the point before it.
-        copies: how many parameters each value of an array stands for; other arrays of the point stay.
+        copies: number of parameters that each value of an array represents; arrays that are not named stay.
         bounds: lowest and highest value of a parameter.
 
     Returns:

@@ -1,14 +1,12 @@
-"""Rows of whole numbers as one number of 64 bits each, in which every column has bits of its own.
+"""Pack the columns of a row into one 64-bit integer, with a bit field for each column, and unpack it.
 
     number = sum over columns of (value - low) / step 2^shift,    0 <= (value - low) / step < 2^bits
 
-for whole numbers, true and false, dates (days since 1970) and times (in steps in which they are apart).
-Numbers compare as rows do, column by column, so that sorting them sorts the rows, and equal rows are equal numbers.
+for integers, booleans, dates (days since 1970) and times (in multiples of their common step). Sorting the numbers sorts
+the rows column by column, and equal rows have equal numbers.
 
-Texts as numbers: equal texts, equal numbers, so that a column is sorted and grouped as numbers are.
-
-Exact: a hash proposes which texts are equal, and each text is compared with the first one of its hash. Where two
-differ, Polars ranks them, which is slower.
+`dense_ranks` replaces texts by their ranks. It is exact: texts with equal hashes are compared with the first of them,
+and if two differ, Polars ranks the column, which is slower.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,28 +22,28 @@ import polars as pl
 from posbias.core.arrays.count_table import Integers, first_equal_index
 
 NUMBER = "number"
-"""The column that holds the numbers."""
+"""Column of packed numbers."""
 
 _TEXT = "text"
 WORD_BITS = 64
-_SPARE_BITS = 2  # where there is room: a column may hold four times the largest value that was seen
+_SPARE_BITS = 2  # if there is room, so that a column may hold four times the largest value of the sample
 _QUARTER_HOUR = 15 * 60 * 1_000_000  # in microseconds
 
 
 @dataclass(frozen=True)
 class BitField:
-    """The bits of one column."""
+    """Bit field of one column."""
 
-    name: str  # the column
-    dtype: pl.DataType  # its type
-    low: int  # the least value that it may hold
-    bits: int  # how many it takes, 63 at most
-    step: int = 1  # between values
-    shift: int = 0  # how many bits are below them
+    name: str
+    dtype: pl.DataType
+    low: int  # smallest value
+    bits: int  # number of bits, at most 63
+    step: int = 1  # distance between values
+    shift: int = 0  # number of bits below the field
 
     @property
     def fits(self) -> pl.Expr:
-        """Whether a value has its place in the bits; null for null."""
+        """Whether a value can be packed; null for null."""
         fits = self._steps_above_low < _unsigned(2**self.bits)
         if self.step == 1:
             return fits
@@ -53,12 +51,12 @@ class BitField:
 
     @property
     def shifted(self) -> pl.Expr:
-        """The bits in their place, of values that fit."""
+        """Value shifted to its bits, if it fits."""
         return self._steps_above_low * _unsigned(2**self.shift) if self.shift else self._steps_above_low
 
     @property
     def value(self) -> pl.Expr:
-        """The value that the bits of a number say."""
+        """Unpacked value of the column from `number`."""
         bits = pl.col(NUMBER)
         if self.shift:
             bits = bits // pl.lit(2**self.shift, pl.UInt64)
@@ -75,14 +73,14 @@ class BitField:
 
     @property
     def _steps_above_low(self) -> pl.Expr:
-        """How many steps a value is above the least one; without steps, that is large for one below it, modulo 2^64."""
+        """Number of steps above `low`, modulo 2^64, so that a value below `low` gives a large number if step is 1."""
         steps = self._as_integer.cast(pl.UInt64, wrap_numerical=True)
         steps = steps + _unsigned(-self.low) if self.low else steps
         return steps if self.step == 1 else steps // _unsigned(self.step)
 
     @property
     def _as_integer(self) -> pl.Expr:
-        """A value as a whole number of 64 bits; null where they do not hold it."""
+        """Value as a 64-bit integer; null if it does not fit."""
         column = pl.col(self.name)
         if isinstance(self.dtype, pl.Date | pl.Datetime):
             return column.to_physical()
@@ -92,28 +90,28 @@ class BitField:
 
 @dataclass(frozen=True)
 class BitFields:
-    """The bits of all columns."""
+    """Bit fields of all columns of a row."""
 
-    fields: tuple[BitField, ...]  # one for each, the most significant first
+    fields: tuple[BitField, ...]  # one per column, the most significant first
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns, the most significant first."""
+        """Column names, the most significant first."""
         return tuple(field.name for field in self.fields)
 
     @property
     def fit(self) -> pl.Expr:
-        """Whether a row can be a number; never null."""
+        """Whether a row can be packed; never null."""
         return pl.all_horizontal(field.fits for field in self.fields).fill_null(value=False)
 
     @property
     def number(self) -> pl.Expr:
-        """The number of a row that fits."""
+        """Packed number of a row that fits."""
         return reduce(add, (field.shifted for field in self.fields)).alias(NUMBER)
 
     @property
     def values(self) -> list[pl.Expr]:
-        """The columns of rows, from their numbers."""
+        """Unpacked columns from `number`."""
         return [field.value for field in self.fields]
 
 
@@ -122,15 +120,15 @@ def _unsigned(number: int) -> pl.Expr:
 
 
 def bit_fields(seen: pl.DataFrame, growing: Sequence[str], known: Mapping[str, int]) -> BitFields | None:
-    """Bits for rows of which some were seen.
+    """Choose bit fields for rows of which only a sample is known.
 
     Args:
-        seen: some of the rows, the columns in the order of their bits, the most significant first.
-        growing: columns that may hold far larger values; they share the bits that are left.
-        known: columns whose values are known to take so many bits.
+        seen: the sample, columns in the order of their bits, the most significant first.
+        growing: columns that may hold far larger values than the sample; they share the bits that are left.
+        known: number of bits of columns for which it is known.
 
     Returns:
-        None where a column holds something else than whole numbers, dates and times, or they take too many bits.
+        None if a column holds anything but integers, booleans, dates and times, or if 64 bits do not suffice.
     """
     fields = list[BitField]()
     for column in seen:
@@ -153,26 +151,26 @@ def bit_fields(seen: pl.DataFrame, growing: Sequence[str], known: Mapping[str, i
 
 
 def stack_fields(fields: Sequence[BitField]) -> BitFields:
-    """Fields one above the other, the first one the most significant."""
+    """Assign the shifts of the fields, the first the most significant."""
     above = accumulate((field.bits for field in reversed(fields)), initial=0)
     placed = [replace(field, shift=shift) for field, shift in zip(reversed(fields), above, strict=False)]
     return BitFields(tuple(reversed(placed)))
 
 
 def exact_field(column: pl.Series) -> BitField:
-    """The fewest bits for the values of a column, which are whole numbers, times, true or false; 64 are too many."""
+    """Return the smallest bit field for exactly the values of a column; 64 bits if they do not fit into 63."""
     whole = column.cast(pl.Int8) if isinstance(column.dtype, pl.Boolean) else column.to_physical()
     low, high = cast("tuple[int, int]", (whole.min(), whole.max()))
     if max(-low, high) >= 2 ** (WORD_BITS - 1):
         return BitField(column.name, column.dtype, low, WORD_BITS)
     step = 1
-    if isinstance(column.dtype, pl.Datetime):  # to the microsecond, but far apart
+    if isinstance(column.dtype, pl.Datetime):  # in microseconds, of which hours or days differ by large multiples
         step = max(int(np.gcd.reduce(whole.unique().to_numpy() - low)), 1)
     return BitField(column.name, column.dtype, low, ((high - low) // step).bit_length(), step)
 
 
 def _roomy_field(column: pl.Series) -> BitField | None:
-    """The bits of a column by itself; None where it holds something else, or nothing."""
+    """Return a bit field with room for values beyond those of a sample; None for other types or an empty sample."""
     dtype = column.dtype
     if isinstance(dtype, pl.Boolean):
         return BitField(column.name, dtype, 0, 1)
@@ -187,7 +185,7 @@ def _roomy_field(column: pl.Series) -> BitField | None:
     if step > 1 and (whole % step != 0).any():
         return None
     least, most = least // step, most // step
-    if dtype.is_temporal():  # as far from what was seen on both sides as that is long
+    if dtype.is_temporal():  # room for as long a time again before the sample and after it
         span = most - least
         return BitField(column.name, dtype, (least - span) * step, (3 * span).bit_length(), step)
     if least >= 0:
@@ -196,11 +194,11 @@ def _roomy_field(column: pl.Series) -> BitField | None:
     return BitField(column.name, dtype, -(2**bits) * step, bits + 1, step)
 
 
-_LEAST_LENGTH_OF_RUNS = 3  # equal texts that stand together, on average, from which on that is used
+_LEAST_LENGTH_OF_RUNS = 3  # mean length of runs of equal texts from which only the first of each run is ranked
 
 
 def dense_ranks(texts: pl.Series) -> tuple[Integers, pl.Series]:
-    """The number of each text or number among the different ones in their order, shape (N,), and these.
+    """Return the dense rank of each value from 0, shape (N,), and the distinct values, ascending.
 
     e.g. ["b", "a", "b"] -> [1, 0, 1], ["a", "b"]
 

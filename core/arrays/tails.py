@@ -1,8 +1,8 @@
-"""Tails: Pareto k of weights, whether a few large ones decide what is averaged with them; p-values of several tests.
+"""Pareto k of weights, which shows whether a few large weights dominate a weighted mean; Holm's adjusted p-values.
 
 Of S weights the largest M = min(0.2 S, 3 sqrt S) exceed the next one, u, by x = w - u > 0. Under the generalised Pareto
 distribution P(x > t) = (1 + k t / sigma)^(-1 / k), moments up to order 1 / k exist: no variance from k = 1/2 on, no
-mean from 1 on. S weights give a usable mean for k below min(1 - 1 / log10 S, 0.7).
+mean from 1 on. The mean of S weights is usable for k below min(1 - 1 / log10 S, 0.7).
 
 k and b = -k / sigma by the posterior mean of b under a prior from the data (Zhang & Stephens 2009), for N values x:
 
@@ -19,18 +19,18 @@ import numpy as np
 from posbias.core.arrays.count_table import Floats, sum_by_number
 
 FEWEST_WEIGHTS = 5
-"""Different weights in the tail; with fewer k is not computed."""
+"""Fewest distinct weights in the tail for which k is computed."""
 
 _LARGEST_THRESHOLD = 0.7
 _DECIMALS = 12  # of weights that differ by more than rounding
 
 
 def tail_index(weight: Floats, count: Floats) -> float | None:
-    """Pareto k; None where the tail has too few different weights.
+    """Estimate Pareto k; None if the tail has too few distinct weights.
 
     Args:
         weight: shape (n,); NaN where the count is 0.
-        count: how often each occurs, shape (n,).
+        count: number of occurrences of each weight, shape (n,).
     """
     there = count > 0
     weight, at = np.unique(np.round(weight[there], _DECIMALS), return_inverse=True)
@@ -53,12 +53,12 @@ def tail_index(weight: Floats, count: Floats) -> float | None:
 
 
 def threshold(size: float) -> float:
-    """The k below which so many weights give a usable mean."""
+    """Return the largest Pareto k with which the mean of so many weights is usable."""
     return min(1 - 1 / math.log10(max(size, 2.0)), _LARGEST_THRESHOLD)
 
 
 def holm(p_values: Floats) -> Floats:
-    """P-values for which all of several comparisons hold together, by Holm's steps; NaN stays and does not count."""
+    """Adjust p-values of several tests by Holm's method; NaN stays and is not counted as a test."""
     known = np.flatnonzero(np.isfinite(p_values))
     order = known[np.argsort(p_values[known], kind="stable")]
     steps = len(order) - np.arange(len(order))

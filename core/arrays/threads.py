@@ -1,4 +1,4 @@
-"""Work on several items at once: NumPy's, SciPy's and Polars' inner loops let other threads run meanwhile."""
+"""Parallel work in threads: the inner loops of NumPy, SciPy and Polars release Python's global lock."""
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -15,19 +15,19 @@ _Output = TypeVar("_Output")
 
 
 def n_threads() -> int:
-    """How many threads there are: as many as Polars has, which `--threads` and `POLARS_MAX_THREADS` say."""
+    """Return the number of threads: that of Polars, set by `--threads` or `POLARS_MAX_THREADS`."""
     return pl.thread_pool_size()
 
 
 def thread_map(work: Callable[[_Item], _Output], items: Iterable[_Item], most: int | None = None) -> Iterator[_Output]:
-    """Yield the results of a function for each item, in their order; a single one is computed in this thread.
+    """Yield the results of a function for each item, in their order; a single item is processed in this thread.
 
-    What the caller has set for a while, such as `np.errstate`, holds in all threads.
+    Context variables of the caller, such as `np.errstate`, hold in all threads.
 
     Args:
         work: the function.
-        items: taken as they are needed, so that few wait in memory.
-        most: how many are worked on at once; as many as there are threads by default.
+        items: consumed as needed, so that few are in memory.
+        most: number of threads; by default `n_threads()`.
     """
     todo, most = iter(items), n_threads() if most is None else most
     first = list(islice(todo, 2))
@@ -39,7 +39,7 @@ def thread_map(work: Callable[[_Item], _Output], items: Iterable[_Item], most: i
         try:
             for item in chain(first, todo):
                 running.append(threads.submit(copy_context().run, work, item))
-                if len(running) > most:  # one waits, so that no thread does
+                if len(running) > most:  # one item is queued, so that no thread idles
                     yield running.popleft().result()
             while running:
                 yield running.popleft().result()
@@ -50,10 +50,10 @@ def thread_map(work: Callable[[_Item], _Output], items: Iterable[_Item], most: i
 
 @contextmanager
 def meanwhile(work: Callable[[], _Output]) -> Generator[Callable[[], _Output]]:
-    """Run a function while the block runs, in another thread; before it, where there is one only.
+    """Run a function in another thread while the block runs (with a single thread, before the block).
 
     Yields:
-        A function that waits for the other one and returns its result, or raises its error.
+        A function that waits for the result and returns it, or raises the error.
     """
     if n_threads() == 1:
         output = work()

@@ -1,25 +1,25 @@
-"""Whether documents move after they are clicked, by the order in which they were shown.
+"""Test for feedback: whether documents move up after they are clicked, from the order of impressions in time.
 
-The impressions of a stratum, which shares one attractiveness, in the order of time: moments t with n_t impressions and
-c_t clicks, n and C in all. With m = -log(position) and theta of the fit,
+Take the impressions of a stratum in the order of time: moments t with n_t impressions and c_t clicks, n and C in total.
+With m = -log(position) and the fitted theta,
 
-    p_t = sum over t of theta / sum over all of theta     the share of the C clicks to expect of moment t
-    M_t = sum over t of (m - mean of m)                   how much better than usual the document stood
-    f_t = (sum_{s > t} M_s - sum_{s < t} M_s) / n         how much better it stood afterwards than before
+    p_t = sum over t of theta / sum over all of theta     expected share of moment t in the C clicks
+    M_t = sum over t of (m - mean of m)                   height of the document above its mean
+    f_t = (sum_{s > t} M_s - sum_{s < t} M_s) / n         its height afterwards minus its height before
     A   = sum_t (c_t - C p_t) f_t
 
-A is 0 on average unless positions follow clicks, above 0 where clicked documents stand better afterwards. If clicks are
-Poisson, Var(A) = C (sum_t p_t f_t^2 - (sum_t p_t f_t)^2); W is the mean of A where every surplus click moves all that
-follows by 1. Strata without a click, or with one position, say nothing.
+E(A) = 0 unless positions depend on earlier clicks; A > 0 if clicked documents stand higher afterwards. For Poisson
+clicks, Var(A) = C (sum_t p_t f_t^2 - (sum_t p_t f_t)^2). W is E(A) if each click above expectation raises m by 1 in all
+later moments. Strata without a click, or with a single position, carry no information.
 
-The order of rows serves where no times are known: moments are then single impressions, in the order of the file. It is
-a clock only if the file is in the order of time, at least document by document, which no file shows; that it is not
-shows where pages are torn apart, or where all documents fall, or all rise. Documents may be clicked more or less
-readily as time goes by, all of them, at the top or below: weekends, a share of robots, another page. So p_t is made of
+Without times, the order of rows is used: each impression is a moment, in the order of the file. This is valid only if
+the file is in the order of time, at least for each document, which a file cannot prove; it is refuted if pages are
+torn apart, or if nearly all documents fall or nearly all rise. As the click rate of all documents, at the top or below,
+may change over time (weekends, robots, a new page), p_t is then computed from
 
-    theta_k exp(rho_b + sigma_b m),      b = the sixteenth of the stratum's impressions that t is in
+    theta_k exp(rho_b + sigma_b m),      b = the sixteenth of the stratum's impressions that t belongs to
 
-by the maximum of the likelihood of where the C clicks of each stratum are, given C, in all parameters together:
+estimated by maximum likelihood of the position of the C clicks of each stratum, given C, in all parameters together:
 
     score = sum (c - C p) x,     information = sum C (sum p x x' - (sum p x) (sum p x)')
 """
@@ -43,37 +43,37 @@ from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, QU
 from posbias.core.theta.conditional import find_linkage, fit_conditional
 
 N_GROUPS = 64
-"""Groups of queries by whose sums the order of rows is judged: few enough to be kept for each day."""
+"""Number of groups of queries by which the order of rows is tested: few enough to store for each day."""
 
 MOST_POSITIONS = 100
-"""Positions that the order of rows is looked at."""
+"""Positions 1 .. 100 enter the test of the order of rows."""
 
 _SEED_OF_GROUPS = 11
 _GROUP = "posbias_group"
-_FIRST_ROWS = 1 << 17  # by which it is judged whether pages stand together
-_TOGETHER = 0.95  # the least share of pages that do, where the order may be that of time
-_LEAST_TURNS = 0.01  # of the moves of documents, those up and those down, where rows are not sorted by position, or so
-_MOST_TIMES, _STRATA_OF_A_TIME = 16, 25  # parts of a stratum's time, and strata that it takes to tell two of them apart
-_MOST_CELLS = 200  # whose theta is estimated with what changes over time
-_STEPS, _PRECISION, _LONGEST, _RIDGE = 50, 1e-6, 0.5, 1e-9  # of the steps to the rates by time
-_ROWS_AT_ONCE = 1 << 18  # of strata whose sums are made together: their arrays stay in a cache
-_LEAST_VARIANCE = 1e-24  # of A, per click: where the order is the same at all times, rounding leaves less than 1e-30
-_MOST = 0.9  # of the variance, that one group can have without making the others count for nothing
+_FIRST_ROWS = 1 << 17  # rows that are checked for pages being contiguous
+_TOGETHER = 0.95  # least share of contiguous pages for rows that may be in the order of time
+_LEAST_TURNS = 0.01  # least share of moves up, and of moves down, for rows that are not sorted by position or click
+_MOST_TIMES, _STRATA_OF_A_TIME = 16, 25  # number of time bins b at most, and strata needed for each
+_MOST_CELLS = 200  # most cells for which rates by time are estimated
+_STEPS, _PRECISION, _LONGEST, _RIDGE = 50, 1e-6, 0.5, 1e-9  # of Newton's method for the rates by time
+_ROWS_AT_ONCE = 1 << 18  # rows whose sums are computed together: their arrays stay in a cache
+_LEAST_VARIANCE = 1e-24  # of A, per click: constant positions leave less than 1e-30 by rounding
+_MOST = 0.9  # largest share of the variance that a group counts with, so that 1 / (1 - h) stays bounded
 
 
 @dataclass(frozen=True)
 class OrderSums:
-    """Sums over strata: A and Var(A) of each query, or group of queries, of shape (G,), and totals."""
+    """Sums over strata: A and Var(A) of each query or group of queries, shape (G,), and totals of the others."""
 
     area: Floats  # A
     variance: Floats  # Var(A)
     weight: float  # W
     clicks: float  # C
-    information: float  # sum C Var_p(m), about the slope of theta
+    information: float  # sum C Var_p(m), the information about the slope of log theta by m
 
 
 def add_orders(parts: Sequence[OrderSums]) -> OrderSums:
-    """The queries of all parts."""
+    """Concatenate the queries of all parts, and add their totals."""
     area, variance = (np.concatenate([getattr(part, name) for part in parts]) for name in ("area", "variance"))
     weight, clicks, information = (
         float(sum(getattr(part, name) for part in parts)) for name in ("weight", "clicks", "information")
@@ -83,15 +83,15 @@ def add_orders(parts: Sequence[OrderSums]) -> OrderSums:
 
 @dataclass(frozen=True)
 class RowOrder:
-    """What the order of rows says, summed by group of queries; the sums of days add up."""
+    """Sums of the test from the order of rows, by group of queries; the sums of days add up."""
 
     sums: OrderSums
-    rises: int  # from one impression of a document to the next
-    falls: int
-    clicked: int  # impressions with a click after one without, of a document
-    unclicked: int  # those without after one with a click
-    pages: int = 0  # that were looked at; 0 where that would not show whether the order may be that of time
-    pieces: int = 0  # stretches of neighbouring rows of one page that they make: as many where pages stand together
+    rises: int  # moves up from one impression of a document to the next
+    falls: int  # moves down
+    clicked: int  # impressions of a document with a click that follow one without
+    unclicked: int  # impressions without a click that follow one with a click
+    pages: int = 0  # number of distinct pages among the first rows; 0 without sessions
+    pieces: int = 0  # number of runs of rows of one page among them; equal to `pages` if pages are contiguous
 
     def __add__(self, other: "RowOrder") -> "RowOrder":
         one, two = (vars(order.sums).values() for order in (self, other))
@@ -101,80 +101,79 @@ class RowOrder:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether rows are sorted by position or by click, document by document, so that they say nothing of time."""
+        """Whether the rows of documents are sorted by position or click, so that their order is not that of time."""
         turns = (self.rises, self.falls), (self.clicked, self.unclicked)
         return any(min(turn) < _LEAST_TURNS * sum(turn) for turn in turns)
 
     @property
     def may_be_time(self) -> bool:
-        """Whether rows may be in the order of time, as far as pages show."""
+        """Whether (nearly) all pages are contiguous, as they are in the order of time."""
         return self.pages > _TOGETHER * self.pieces
 
 
 def group_t_test(values: Floats, variance: Floats) -> tuple[float, float, float, float]:
-    """Student's t of a sum over independent groups, its two-sided p-value, its standard error and degrees of freedom.
+    """Test a sum over independent groups by Student's t.
 
         sd^2 = (G - 1) / G sum_g (v_g / (1 - h_g))^2,    nu = min(1 / sum h_g^2, G - 1),    h_g = share of the variance
 
     Args:
         values: v, shape (G,).
-        variance: of each if only chance is at work, shape (G,); groups without any are left out.
+        variance: variance of each v under the null hypothesis, shape (G,); groups of variance 0 are dropped.
 
     Returns:
-        Numbers that are NaN where fewer than two groups say something.
+        t, the two-sided p-value, the standard error and the degrees of freedom; NaN with fewer than two groups.
     """
-    telling = np.flatnonzero(variance > 0)
-    if len(telling) < 2:  # noqa: PLR2004 - one group has no error
+    informative = np.flatnonzero(variance > 0)
+    if len(informative) < 2:  # noqa: PLR2004 - one group has no error
         return np.nan, np.nan, np.nan, np.nan
-    values, share = values[telling], variance[telling] / variance[telling].sum()
-    left_out = values / (1 - np.minimum(share, _MOST))
-    std_error = float(np.sqrt((len(telling) - 1) / len(telling) * (left_out**2).sum()))
+    values, share = values[informative], variance[informative] / variance[informative].sum()
+    leave_one_out = values / (1 - np.minimum(share, _MOST))
+    std_error = float(np.sqrt((len(informative) - 1) / len(informative) * (leave_one_out**2).sum()))
     if not std_error > 0:
         return np.nan, np.nan, np.nan, np.nan
-    degrees = float(max(min(1 / (share**2).sum(), len(telling) - 1), 1.0))
+    degrees = float(max(min(1 / (share**2).sum(), len(informative) - 1), 1.0))
     t = float(values.sum()) / std_error
     p_value = min(2 * float(scipy.special.stdtr(degrees, -abs(t))), 1.0)
     return t, p_value, std_error, degrees
 
 
 def order_of_strata(rows: pl.DataFrame, unit: Sequence[str]) -> OrderSums:
-    """Sums of a part by query, with theta = 1 / position, whatever its fit: it weighs, and is not tested.
+    """Compute the sums of a part by query, with theta = 1 / position.
+
+    Theta serves only as a weight here, so that a rough value does.
 
     Args:
         rows: statistics, sorted by unit and period.
-        unit: the columns that tell strata apart.
+        unit: key columns of a stratum.
     """
     if rows.height:
         stratum = run_numbers(rows, unit)
         first = first_of_runs(stratum)
-        again = np.diff(first, append=rows.height) > 1
-        rows = rows.filter((again & (np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0))[stratum])
+        several_rows = np.diff(first, append=rows.height) > 1
+        rows = rows.filter((several_rows & (np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0))[stratum])
     if not rows.height:
         return OrderSums(np.zeros(0), np.zeros(0), 0.0, 0.0, 0.0)
     stratum, position = run_numbers(rows, unit), rows[POSITION].to_numpy()
     shown, clicks = (rows[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
     sums = _sums_of_strata(stratum, run_numbers(rows, [*unit, PERIOD]), position, 1 / position, shown, clicks)
     query = run_numbers(rows, [QUERY])[first_of_runs(stratum)]
-    area, variance, weight, of_clicks, information = (
+    area, variance, weight, n_clicks, information = (
         sum_by_number(query, values, int(query[-1]) + 1) for values in sums
     )
-    return OrderSums(
-        area, variance, float(weight[variance > 0].sum()), float(of_clicks.sum()), float(information.sum())
-    )
+    return OrderSums(area, variance, float(weight[variance > 0].sum()), float(n_clicks.sum()), float(information.sum()))
 
 
 def order_of_rows(parts: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> RowOrder | None:
-    """Sums of impressions in the order of their rows, or of their times where these are known to parts of an hour.
+    """Compute the sums from impressions in the order of their rows, or of their times if `plan` has hours or quarters.
 
-    Theta is estimated from the same impressions, so that whatever positions it gives, its own error does not count for
-    a movement.
+    Theta is estimated from the same impressions, so that its error is not taken for movement.
 
     Args:
         parts: canonical impressions, each query in one part.
-        plan: what strata are made of; days of it are kept apart, as their rows may come in any order.
+        plan: defines the strata; those of different days are separate, as days may come in any order.
 
     Returns:
-        None where no two positions can be compared.
+        None if no two positions can be compared, or if rows are weighted or are sums.
     """
     if plan.weighted or plan.summed or not parts:
         return None
@@ -182,31 +181,32 @@ def order_of_rows(parts: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> RowOrd
     at, click = pl.col(POSITION), pl.col(CLICK)
     lowest = min(plan.max_position or MOST_POSITIONS, MOST_POSITIONS)
     group = (pl.col(QUERY).hash(_SEED_OF_GROUPS) % N_GROUPS).cast(pl.Int64, wrap_numerical=True).alias(_GROUP)
-    of_parts = list[pl.DataFrame]()
-    for part in parts:  # strata that were clicked and changed places, with these in the order of time
+    strata_of_parts = list[pl.DataFrame]()
+    for part in parts:  # strata with a click and several positions, with their rows as lists in the order of time
         rows = part if plan.period in {None, "day"} else part.sort(PERIOD, maintain_order=True)
         by_stratum = rows.filter(at <= lowest).group_by(*unit, maintain_order=True)  # the same sums to the last bit
-        listed = by_stratum.agg(at, click, tells=(at.min() < at.max()) & (click.max() > 0)).filter("tells")
-        of_parts.append(listed.select(group, *plan.context, POSITION, CLICK).collect())
-    strata = pl.concat(of_parts)
+        moved = (at.min() < at.max()) & (click.max() > 0)
+        informative = by_stratum.agg(at, click, moved=moved).filter("moved")
+        strata_of_parts.append(informative.select(group, *plan.context, POSITION, CLICK).collect())
+    strata = pl.concat(strata_of_parts)
     context = strata.select(pl.struct(plan.context).rank("dense")).to_series().to_numpy() if plan.context else 0
     start = starts(strata[POSITION].list.len().to_numpy())
     stratum = np.repeat(np.arange(strata.height), np.diff(start))
     position, clicks = (strata[name].explode(empty_as_null=False).to_numpy() for name in (POSITION, CLICK))
     place = np.broadcast_to(context, strata.height)[stratum].astype(np.int64) * (MOST_POSITIONS + 1) + position
     theta = _theta_of_rows(stratum, place, clicks)
-    if theta is None:  # also where there is no stratum
+    if theta is None:  # also if there is no stratum
         return None
-    kept = np.flatnonzero(np.isfinite(theta))
-    stratum, position, clicks, theta = stratum[kept], position[kept], clicks[kept].astype(np.float64), theta[kept]
+    known = np.flatnonzero(np.isfinite(theta))
+    stratum, position, clicks, theta = stratum[known], position[known], clicks[known].astype(np.float64), theta[known]
     start = np.searchsorted(stratum, np.arange(strata.height + 1))
-    cell = np.searchsorted(np.flatnonzero(np.bincount(place[kept])), place[kept])
+    cell = np.searchsorted(np.flatnonzero(np.bincount(place[known])), place[known])
     theta *= _rates_of_rows(stratum, start, cell, position, theta, clicks)
     blocks = np.unique([*np.searchsorted(start, np.arange(0, len(stratum), _ROWS_AT_ONCE)), strata.height])
     group = strata[_GROUP].to_numpy()
     runs = (slice(*ends) for ends in pairwise(start[blocks].tolist()))
-    of_runs = (_order_in_groups(stratum[run], position[run], theta[run], clicks[run], group) for run in runs)
-    order = reduce(add, of_runs)
+    orders = (_order_in_groups(stratum[run], position[run], theta[run], clicks[run], group) for run in runs)
+    order = reduce(add, orders)
     if SESSION not in parts[0].collect_schema():
         return order
     session = parts[0].select(SESSION).head(_FIRST_ROWS).collect().to_series()
@@ -214,14 +214,15 @@ def order_of_rows(parts: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> RowOrd
 
 
 def _theta_of_rows(stratum: Integers, place: Integers, clicks: Integers) -> Floats | None:
-    """Theta of each row by the conditional estimate, NaN where it cannot be compared; None where none can."""
+    """Return the conditional estimate of theta for each row, NaN where not identified; None if nowhere identified."""
     places = np.flatnonzero(np.bincount(place))
     cell = np.searchsorted(places, place)
     counts = count_equal(2 * (stratum * len(places) + cell) + clicks)
-    unit, of_unit = np.divmod(counts[NUMBER].to_numpy() >> 1, len(places))
+    unit, cell_of_entry = np.divmod(counts[NUMBER].to_numpy() >> 1, len(places))
     n, c = (counts[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
     n_units = int(stratum.max(initial=-1)) + 1
-    table = CountTable(len(places), starts(np.bincount(unit, minlength=n_units)), of_unit, n, c, np.ones(n_units))
+    start = starts(np.bincount(unit, minlength=n_units))
+    table = CountTable(len(places), start, cell_of_entry, n, c, np.ones(n_units))
     signatures, _ = compress(table)
     try:
         linkage = find_linkage(signatures, places // (MOST_POSITIONS + 1))
@@ -233,14 +234,14 @@ def _theta_of_rows(stratum: Integers, place: Integers, clicks: Integers) -> Floa
 def _rates_of_rows(
     stratum: Integers, start: Integers, cell: Integers, position: Integers, theta: Floats, clicks: Floats
 ) -> Floats:
-    """exp(rho + sigma m) of each row, and what that changes of theta, where there are strata enough to tell.
+    """Return exp(rho_b + sigma_b m) of each row, times the resulting change of theta; 1 with too few strata.
 
     Args:
-        stratum: of each row, ascending, shape (R,).
-        start: its first row, and R, shape (J + 1,).
-        cell: of each row.
+        stratum: stratum number of each row, ascending, shape (R,).
+        start: first row of each stratum, and R, shape (J + 1,).
+        cell: cell of each row.
         position: of each row.
-        theta: of each row, without regard to time.
+        theta: of each row, estimated without rates by time.
         clicks: of each row.
     """
     length, n_cells = np.diff(start), int(cell.max(initial=-1)) + 1
@@ -283,13 +284,13 @@ def _rates_of_rows(
 
 
 def _order_in_groups(stratum: Integers, position: Integers, theta: Floats, clicks: Floats, group: Integers) -> RowOrder:
-    """The sums of some strata, by the group of each."""
+    """Compute the sums of some strata by their groups of queries."""
     first = first_of_runs(stratum)
-    if len(first):  # only strata that were clicked, and shown at different positions, say something
+    if len(first):  # strata with a click and several positions
         clicked = np.maximum.reduceat(clicks, first) > 0
-        tells = clicked & (np.maximum.reduceat(position, first) > np.minimum.reduceat(position, first))
-        telling = np.repeat(tells, np.diff(first, append=len(stratum)))
-        stratum, position, theta, clicks = stratum[telling], position[telling], theta[telling], clicks[telling]
+        moved = np.maximum.reduceat(position, first) > np.minimum.reduceat(position, first)
+        rows = np.repeat(clicked & moved, np.diff(first, append=len(stratum)))
+        stratum, position, theta, clicks = stratum[rows], position[rows], theta[rows], clicks[rows]
         first = first_of_runs(stratum)
     numbers = np.repeat(np.arange(len(first)), np.diff(first, append=len(stratum)))
     area, variance, *totals = _sums_of_strata(numbers, None, position, theta, np.ones(len(stratum)), clicks)
@@ -304,11 +305,11 @@ def _order_in_groups(stratum: Integers, position: Integers, theta: Floats, click
 def _sums_of_strata(
     stratum: Integers, moment: Integers | None, position: Integers, theta: Floats, shown: Floats, clicks: Floats
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """A, Var(A), W, C and C Var_p(m) of each stratum, each of shape (J,).
+    """Return A, Var(A), W, C and C Var_p(m) of each stratum, each of shape (J,).
 
     Args:
-        stratum: the number of each row's stratum, ascending from 0, shape (R,).
-        moment: that of its moment, ascending; None where each row is one.
+        stratum: stratum number of each row, ascending from 0, shape (R,).
+        moment: moment number of each row, ascending; None if each row is a moment.
         position: of each row.
         theta: of each row, up to a factor.
         shown: impressions of each row.
@@ -355,7 +356,7 @@ def _sums_of_strata(
 
 
 def _before(values: Floats, of: Integers) -> Floats:
-    """The sum of the earlier values of the same stratum."""
+    """Return the sum of the earlier values of the same stratum, for each value."""
     running = np.cumsum(values) - values
     first = first_of_runs(of)
     return running - np.repeat(running[first], np.diff(np.append(first, len(of))))

@@ -1,47 +1,48 @@
-r"""Layouts: what their rows are made of, and how a trainer has to take them.
+r"""Layouts of training files: the rows that a ranker is trained on, their labels, weights and groups.
 
-Layouts of pages keep pages apart: `clicked-group`, `pairs` and `session`.
+Layouts of pages (`LayoutOfPages`): `clicked-group`, `pairs` and `session`. d_i is the clicked document of click i, w_i
+its weight, C_i the documents of its page. Clicks in a cell without a propensity are dropped.
+
+`clicked-group`: one group per click, its page with the clicked document labelled 1.
 
     loss = sum over clicks i of  w_i  l(d_i; C_i)
 
-d_i is the clicked document, C_i the documents of its page. The weight is constant within a group, which is how
-rankers take weights: exact for pairwise and listwise losses. Clicks on one document among the same candidates make
-one group, of weight sum w_i, with the same loss.
+The weight is constant within a group, as rankers require; this is exact for pairwise and listwise losses. Clicks on one
+document among the same candidates form one group of weight sum w_i, with the same loss.
 
-Source: Joachims, Swaminathan & Schnabel 2017 (propensity-weighted ranking: every other document of the page is ranked
-against the clicked one, clicked or not).
+`pairs`: preferences of the clicked document over every other document of the page, clicked or not.
 
     loss = sum over clicks i of  w_i  sum over d in C_i \ d_i of  l(f(d_i) - f(d))
 
-The pairs are those of the clicked groups; equal ones of a query add up: the weight of a preference is the sum of w_i
-over the clicks on the winner on pages that showed the loser too.
+Equal preferences of a query are merged: the weight is the sum of w_i over the clicks on the winner on pages with the
+loser. Source: Joachims, Swaminathan & Schnabel 2017 (propensity-weighted ranking).
 
-For losses that add up over documents, such as TF-Ranking's, and everything that takes a weight per row. Clicks in a
-cell without a propensity are left out.
+`session`: impressions as shown, with a weight per row, for losses that are sums over documents, such as TF-Ranking's.
 
-Layouts of (query, document) pairs add up all that was seen of each: `pointwise` and `judgments`.
+Layouts of counts (`LayoutOfCounts`): `pointwise` and `judgments`, which sum all impressions of a (query, document).
 
-A document's n impressions become W+ for its clicks and W- = n - W+ for the rest. With click weights W+ may exceed n:
-W- is then 0, and documents that were shown rarely are labelled too low, the more so the further down they stood
-(gamma = .3, one impression: .30 at position 1, .24 at position 10). The expected label never exceeds n, but leans on
-the prior of gamma, which is worse where pairs are shown rarely: a learner that can bend then ranks below one that
-reads naive clicks. tests/benchmarks/README.md compares them.
+`pointwise`: a document's n impressions become a row of label 1 and weight W+ and a row of label 0 and weight n - W+.
+With click weights (`negatives=clamp`), W+ may exceed n; W- is then 0, and rarely shown documents get labels that are
+too low, the more so the lower they were shown (gamma = .3, one impression: .30 at position 1, .24 at position 10).
+With `negatives=posterior`, W+ never exceeds n, but depends on the prior of gamma: on sparse logs, flexible learners
+then rank worse than with naive clicks. tests/benchmarks/README.md compares both.
+
+`judgments`: one row per document with its rate as label,
 
     posterior:  E[gamma | counts], the posterior mean of attractiveness
     coec:       sum_e c_e / sum_e n_e theta_e      clicks over expected clicks (per unit of attractiveness)
     ips:        sum_e c_e / theta_e  /  sum_e n_e
 
-with theta clipped as in the weights; sums run over the cells that have a propensity. The last two are unbiased, ips
-with more variance, and both noisy where a document was seldom shown; there the posterior is drawn to its prior, which
-learners do better with (tests/benchmarks/README.md).
-
-`label_std_dev` is that of the posterior, the errors of theta included; the two other rates have none, as a document
-without clicks would have none. Over the contexts of a document variances add up.
+with theta clipped as in the weights; sums run over the cells that have a propensity. coec and ips are unbiased, ips
+with more variance; both are noisy for rarely shown documents, where the posterior mean is shrunk towards the prior,
+which learners do better with (tests/benchmarks/README.md). `label_std_dev` is the posterior standard deviation, the
+errors of theta included; coec and ips have none, as that of a document without clicks would be 0. Variances add up
+over the contexts of a document.
 
     grade = min(floor(G label / top), G - 1)
 
-G grades in equal steps; top is the label that a hundredth of the documents exceed, where there are contexts each
-document in each of its contexts. Rankers with graded gains, and the judgment lists of search engines, take grades.
+G grades in equal steps; top is the label that a hundredth of the documents (of each context) exceed. Grades are for
+rankers with graded gains and for the judgment lists of search engines.
 """
 
 from abc import abstractmethod
@@ -74,17 +75,17 @@ _SHOWN_POSITION = "posbias_shown_position"
 _OWN_WEIGHT = "posbias_own_weight"
 
 WEIGHTED_CLICK = (pl.col(CLICK) == 1) & pl.col(WEIGHT).is_not_null()
-"""The clicks that carry a weight: those in cells that have a propensity."""
+"""Clicks with a weight: those in cells that have a propensity."""
 
 
 def weighted_pages(
     impressions: pl.DataFrame, plan: StatisticsPlan, weights: ClickWeights, features: Sequence[str] = ()
 ) -> pl.DataFrame:
-    """Impressions as shown, by session and position, with the weight of each.
+    """Weigh the impressions of whole pages, and sort them by session and position.
 
         weight of a click in cell e: w_e        weight of an unclicked impression: 1
 
-    With UBM, e is the cell of the session's own previous click. A log's own weights multiply.
+    each times the log's own weight of the row, if it has any. With UBM, e depends on the previous click on the page.
 
     Returns:
         `session`, `query`, `doc`, `position`, with cells of several columns `cell_number`, `click`, `propensity` (null
@@ -101,8 +102,8 @@ def weighted_pages(
     click_weights = {WEIGHT: CLICK_WEIGHT} | {name: f"{CLICK_WEIGHT}_{name}" for name in replicates}
     clicked = pl.col(CLICK) == 1
     return weighted.with_columns(
-        (pl.col(_OWN_WEIGHT) * pl.when(clicked).then(pl.col(of_click)).otherwise(1.0)).alias(name)
-        for name, of_click in click_weights.items()
+        (pl.col(_OWN_WEIGHT) * pl.when(clicked).then(pl.col(click_weight)).otherwise(1.0)).alias(name)
+        for name, click_weight in click_weights.items()
     ).select(
         *(SESSION, QUERY, DOC, pl.col(_SHOWN_POSITION).alias(POSITION)),
         *(() if weights.number is None else (CELL_NUMBER,)),
@@ -114,90 +115,84 @@ def weighted_pages(
 Weighted = Literal["row", "group", "preference"]
 
 GROUP = "group"
-"""The column that numbers groups, from 0."""
+"""Column of group numbers, from 0."""
 
 LABEL = "label"
-"""The column that is learnt, where it is not the click."""
+"""Column of the label, in layouts whose label is not the click."""
 
 GRADE, LABEL_STD_DEV = "grade", "label_std_dev"
-"""Columns beside the label: it as a whole number, and how far it may be off."""
+"""Columns of the label as an integer grade, and of its standard deviation."""
 
 RowsOfPairs = Callable[[pl.DataFrame, Floats], pl.DataFrame]
-"""Makes the rows of a layout from the pairs of a part and what is known of each signature. It travels: no lambda."""
+"""Makes the rows of a layout from the pairs of a part and the values of each signature. Must be picklable: no lambda.
+"""
 
 
 class Layout(Plugin):
-    """Rows that carry weights, in groups, which rankers rank by themselves; rows stand in the order of their groups.
+    """Weighted training rows in groups, within which rankers rank; rows are sorted by group.
 
     A layout is made from pages (`LayoutOfPages`) or from counts (`LayoutOfCounts`).
     """
 
-    # whether it needs the pages of the log; else counts by query and document will do
-    from_pages: ClassVar[bool] = False
-    # what may stand together: a page, or all that was seen of a query. The first one is usual
-    groupings: ClassVar[tuple[Grouping, ...]] = ("query",)
-    label: ClassVar[str] = LABEL  # the column that is learnt
-    weighted: ClassVar[Weighted | None] = "row"  # what has a weight of its own; None where all rows weigh the same
+    from_pages: ClassVar[bool] = False  # whether it needs whole pages; otherwise counts by query and document suffice
+    groupings: ClassVar[tuple[Grouping, ...]] = ("query",)  # possible groups, the default first
+    label: ClassVar[str] = LABEL  # column of the label
+    weighted: ClassVar[Weighted | None] = "row"  # what has a weight of its own; None if all weights are 1
     ranked: ClassVar[bool] = True  # whether the rows of a group are ranked against each other
-    graded: ClassVar[bool] = False  # whether rows have a `grade`, for trainers that take whole numbers only
-    # columns that say nothing where rows are read as a table: numbers of groups that the ids say, weights that are 1
-    # for all
+    graded: ClassVar[bool] = False  # whether rows have a `grade`, for trainers that take integer labels only
+    # Columns that tables omit: group numbers that follow from the ids, weights that are all 1
     columns_without_information: ClassVar[tuple[str, ...]] = ()
-    # whether a row is one impression, so that a feature of the log stands in it as it was shown
-    rows_are_impressions: ClassVar[bool] = False
-    # whether every document has one row, but for those that are left out for want of a propensity
-    one_row_per_document: ClassVar[bool] = False
-    nothing: ClassVar[str] = "no row is left"  # the message where there is nothing to learn from
+    rows_are_impressions: ClassVar[bool] = False  # whether a row is one impression, with its own features
+    one_row_per_document: ClassVar[bool] = False  # whether each document with a propensity has exactly one row
+    nothing: ClassVar[str] = "no row is left"  # message if there are no rows
 
     def ids(self, grouping: Grouping) -> tuple[str, ...]:
-        """The columns that say what a row is."""
+        """Return the columns that identify a row."""
         return (SESSION, QUERY, DOC) if self.from_pages and grouping == "session" else (QUERY, DOC)
 
     def drop_useless_groups(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows of groups that can still be learnt from, where others are left out."""
+        """Drop groups from which nothing can be learnt after some of their rows were dropped."""
         return rows
 
 
 class LayoutOfPages(Layout):
-    """A layout that is made from weighted pages, whole ones at a time."""
+    """A layout made from weighted whole pages."""
 
     from_pages = True
 
     @abstractmethod
     def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-        """The rows of some pages, and the preferences among them where a preference has a weight.
+        """Make the rows of some pages, and their preferences if preferences have weights.
 
         Args:
             pages: weighted pages, as from `weighted_pages`.
-            grouping: what stands together.
+            grouping: by page or by query.
 
         Returns:
-            `group` (from 0, ascending), the ids, the label, `weight` and more.
-            The preferences: `group`, [`session`], `query`, `winner`, `loser`, `winner_row`, `loser_row` (from 0) and
-            `weight`.
+            The rows: `group` (from 0, ascending), the ids, the label, `weight` and more. The preferences, or None:
+            `group`, [`session`], `query`, `winner`, `loser`, `winner_row`, `loser_row` (from 0) and `weight`.
         """
 
 
 Posterior = tuple[Floats, Floats, Floats]
-"""Theta of each cell as a probability, nan where it has none, shape (K,); of each signature E[gamma | counts], and its
-standard deviation with the errors of theta, nan where these are not known, shape (J,)."""
+"""Theta of each cell as a probability, NaN if unknown, shape (K,); and of each signature E[gamma | counts] and its
+standard deviation with the errors of theta, NaN if these are unknown, shape (J,) each."""
 
 
 @dataclass(frozen=True)
 class DocumentSums:
-    """Sums of each document, or signature of documents, over the rows that have a propensity, shape (J,) each."""
+    """Sums by document, or by signature of documents, over impressions with a propensity; arrays of shape (J,)."""
 
     impressions: Floats
     clicks: Floats
-    # the clicks beyond those that trust in the position explains, >= -impressions; all of them without trust
-    beyond: Floats
-    attracted: Floats  # the same, each worth its weight
-    expected: Floats  # what would have been clicked of an attractive document
-    posterior: Callable[[], Posterior]  # may be a pass over the signatures; of documents, without theta
-    options: WeightOptions  # which labels
-    whole: bool  # whether impressions and clicks are whole numbers, not sums of weights
+    beyond: Floats  # sum of clicks minus beta, the clicks due to trust in the position; >= -impressions
+    attracted: Floats  # the same sum, each impression times its click weight
+    expected: Floats  # expected clicks of a document with attractiveness 1
+    posterior: Callable[[], Posterior]  # computes the posterior, maybe in a pass over the signatures
+    options: WeightOptions
+    whole: bool  # whether impressions and clicks are integers, not sums of weights
     replicates: Sequence[Floats] = ()  # `attracted` under each replicate weight
-    signatures: CountTable | None = None  # the counts by cell; None where each impression has a propensity of its own
+    signatures: CountTable | None = None  # counts by cell; None if impressions have propensities of their own
 
     @classmethod
     def of_signatures(
@@ -209,33 +204,32 @@ class DocumentSums:
         *,
         whole: bool = True,
     ) -> Self:
-        """The sums of signatures, from their counts per cell and the weight of a click in each cell."""
-        known, of_clicked = np.isfinite(weights.weight), np.nan_to_num([weights.weight, *weights.replicates])
+        """Compute the sums of signatures from their counts and click weights by cell."""
+        known, click_weight = np.isfinite(weights.weight), np.nan_to_num([weights.weight, *weights.replicates])
         theta = np.where(known, np.maximum(np.nan_to_num(weights.propensity), options.min_propensity), 0.0)
-        sums = np.empty((3 + len(of_clicked), signatures.n_units))
+        sums = np.empty((3 + len(click_weight), signatures.n_units))
         for units, block in signatures.blocks():
-            shown = [block.impressions * of_cell[block.cell] for of_cell in (known, theta)]
-            clicked = [block.clicks * of_cell[block.cell] for of_cell in (known, *of_clicked)]
+            shown = [block.impressions * by_cell[block.cell] for by_cell in (known, theta)]
+            clicked = [block.clicks * by_cell[block.cell] for by_cell in (known, *click_weight)]
             sums[:, units] = [block.sum_by_unit(values) for values in (*shown, *clicked)]
         impressions, expected, clicks, attracted, *replicates = sums
         return cls(impressions, clicks, clicks, attracted, expected, posterior, options, whole, replicates, signatures)
 
 
 class LayoutOfCounts(Layout):
-    """A layout that is made from counts by query and document."""
+    """A layout made from counts by query and document."""
 
     @abstractmethod
     def by_document(self, sums: DocumentSums) -> tuple[Floats, RowsOfPairs]:
-        """The values needed of each signature, shape (J, S), and the function that makes rows of them, part by part."""
+        """Return the values of each signature, shape (J, S), and the function that makes a part's rows from them."""
 
 
 def add_up_signatures(pairs: pl.DataFrame, by_signature: Floats) -> tuple[pl.DataFrame, Floats]:
-    """The documents of a part, and what its signatures add up to for each.
+    """Sum values by signature over the rows of each document of a part.
 
     Args:
-        pairs: `query`, `doc`, `signature`; rows of one document (one per context, say) follow one another, and so do
-            those of one query.
-        by_signature: what is added up, by signature, shape (J, S).
+        pairs: `query`, `doc`, `signature`, sorted by query and document; a document has a row per context.
+        by_signature: the values, shape (J, S).
 
     Returns:
         `group` (the query's number, from 0), `query`, `doc`, in the order of the pairs, and the sums, shape (D, S).
@@ -251,7 +245,7 @@ CODE, CLICKED_CODE, CANDIDATES = "posbias_code", "posbias_clicked_code", "posbia
 
 
 class ClickedGroupLayout(LayoutOfPages):
-    """Clicks with what else was shown."""
+    """One group per click: the clicked document and the other documents of its page."""
 
     name = "clicked-group"
     groupings = ("query", "session")
@@ -259,11 +253,11 @@ class ClickedGroupLayout(LayoutOfPages):
     nothing = "no click carries a weight"
 
     def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, None]:
-        """The rows of all groups, the documents of each in ascending order, so that their order gives nothing away.
+        """Make the rows of all groups, documents in ascending order, so that their order does not reveal the click.
 
         Returns:
-            `group`, [`session`], `query`, `doc`, `label` (Int8, 1 for the clicked document), `weight` (sum w_i, the
-            same in a whole group), `clicks` (how many clicks the group stands for, the same in a whole group).
+            `group`, [`session`], `query`, `doc`, `label` (Int8, 1 for the clicked document), and, constant within a
+            group, `weight` (sum w_i) and `clicks` (number of clicks of the group).
         """
         pairs = pages.select(PAIR).unique().sort(PAIR)  # the code of a pair is its row
         groups = clicked_groups(pages, pairs, grouping).with_row_index(GROUP)
@@ -279,21 +273,22 @@ class ClickedGroupLayout(LayoutOfPages):
         return rows, None
 
     def drop_useless_groups(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The groups that still have their click."""
+        """Keep the groups that still contain their clicked document."""
         return rows.filter(pl.col(LABEL).max().over(GROUP) == 1)
 
 
 def clicked_groups(pages: pl.DataFrame, pairs: pl.DataFrame, grouping: Grouping) -> pl.DataFrame:
-    """Each weighted click, by code, with the candidates that it was chosen from; equal ones of a query as one.
+    """Return each weighted click with its candidates, the documents of its page; pairs are coded as row numbers.
 
     Args:
         pages: weighted pages.
-        pairs: their (query, document), each once, in ascending order: the code of a pair is its row.
-        grouping: by query, equal groups become one; by session, each click is its own.
+        pairs: their distinct (query, document), ascending: the code of a pair is its row.
+        grouping: by query, clicks on one document among the same candidates are merged; by session, each click is a
+            group.
 
     Returns:
-        Clicked code, candidates (codes, ascending), weights, `clicks`; `session` where each click is its own. By
-        clicked code and first page, or by page.
+        [`session`], clicked code, candidates (list of codes, ascending), weights and `clicks`; sorted by clicked code
+        and first page, or by page.
     """
     coded = pages.join(pairs.with_row_index(CODE), on=PAIR, how="left", maintain_order="left")
     weights = weight_columns(pages.columns)
@@ -319,7 +314,7 @@ WINNER, LOSER = "winner", "loser"
 """The two documents of a preference."""
 
 WINNER_ROW, LOSER_ROW = "winner_row", "loser_row"
-"""The rows that hold them, from 0."""
+"""Their row numbers, from 0."""
 
 _ROW = "posbias_row"
 
@@ -334,9 +329,9 @@ class PairsLayout(LayoutOfPages):
     nothing = "no click carries a weight and has another document beside it"
 
     def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Documents, and the preferences among them.
+        """Make the rows of documents, and the preferences among them.
 
-        By query, a document is one row and equal preferences add up; by session, each page stands alone.
+        By query, a document is one row and equal preferences are merged; by session, by page.
 
         Returns:
             The documents: `group`, [`session`], `query`, `doc`, `label` and `weight` (1: only preferences teach).
@@ -392,23 +387,23 @@ class SessionLayout(LayoutOfPages):
     rows_are_impressions = True
 
     def ids(self, grouping: Grouping) -> tuple[str, ...]:  # noqa: ARG002 - the same for both
-        """The columns that say what a row is."""
+        """Return the columns that identify a row."""
         return (SESSION, QUERY, DOC, POSITION)
 
     def rows(self, pages: pl.DataFrame, grouping: Grouping) -> tuple[pl.DataFrame, None]:
-        """The rows of weighted pages, page by page, or with all pages of a query in one group."""
-        kept = pages.filter((pl.col(CLICK) == 0) | WEIGHTED_CLICK)
+        """Make the rows of weighted pages, each page a group, or all pages of a query one group."""
+        rows = pages.filter((pl.col(CLICK) == 0) | WEIGHTED_CLICK)
         if grouping == "query":
-            kept = kept.sort(QUERY, maintain_order=True)
+            rows = rows.sort(QUERY, maintain_order=True)
         key = SESSION if grouping == "session" else QUERY
-        return kept.select(pl.col(key).rle_id().cast(pl.Int64).alias(GROUP), pl.all()), None
+        return rows.select(pl.col(key).rle_id().cast(pl.Int64).alias(GROUP), pl.all()), None
 
 
-_TINY = 1e-300  # theta = gamma = 1 leaves no impression without a click to explain: 0 of them, not 0/0
+_TINY = 1e-300  # with theta = gamma = 1 no impression is without a click: their expected attractions are 0, not 0/0
 
 
 class PointwiseLayout(LayoutOfCounts):
-    """W+ and W- of each document; any learner takes them that takes a weight per row."""
+    """Two rows per document, of weights W+ and W-, for any learner that takes a weight per row."""
 
     name = "pointwise"
     ranked = False
@@ -416,7 +411,7 @@ class PointwiseLayout(LayoutOfCounts):
     takes = ("negatives",)
 
     def by_document(self, sums: DocumentSums) -> tuple[Floats, RowsOfPairs]:
-        """W+, held at 0, and the impressions, and W+ under replicate weights, shape (J, 2 + N)."""
+        """Return max(W+, 0), the impressions, and W+ under each replicate weight, shape (J, 2 + N)."""
         positive = np.maximum(sums.attracted, 0.0)
         if sums.options.negatives == "posterior" and sums.signatures is not None:
             examination, gamma, _ = sums.posterior()
@@ -425,15 +420,15 @@ class PointwiseLayout(LayoutOfCounts):
 
 
 def expected_attractions(signatures: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
-    """Expected number of impressions of a unit with an attractive document, given its clicks: W+ without click weights.
+    """Return the expected number of impressions on which a document attracted, given its clicks: W+ of the posterior.
 
         W+ = sum_e { c_e + (n_e - c_e) P(A = 1 | c = 0) },  P(A = 1 | c = 0) = gamma (1 - theta) / (1 - theta gamma)
 
-    An impression is worth at most 1 whatever its cell's theta: there is no weight that could be clipped.
+    Each impression counts at most 1, whatever the theta of its cell: nothing needs clipping.
 
     Args:
         signatures: counts per (signature, cell).
-        examination: theta as a probability, shape (K,), 0 < theta <= 1; NaN where a cell has none, and counts nothing.
+        examination: theta as a probability, shape (K,), 0 < theta <= 1; NaN for cells to leave out.
         attractiveness: gamma, shape (J,), in [0, 1], on the scale of this theta.
 
     Returns:
@@ -450,7 +445,7 @@ def expected_attractions(signatures: CountTable, examination: Floats, attractive
 
 
 def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
-    """The rows of a part.
+    """Make the rows of a part.
 
         label 1: W+           label 0: W- = max(sum_e n_e - W+, 0)
 
@@ -475,7 +470,7 @@ def pointwise_rows(pairs: pl.DataFrame, by_signature: Floats) -> pl.DataFrame:
     )
 
 
-_ABOVE_TOP = 0.01  # of the documents: a few rates from next to no impressions must not stretch the scale
+_ABOVE_TOP = 0.01  # share of documents: a few rates from hardly any impressions must not stretch the scale of grades
 
 
 class JudgmentsLayout(LayoutOfCounts):
@@ -489,14 +484,14 @@ class JudgmentsLayout(LayoutOfCounts):
     takes = ("rate", "grades")
 
     def by_document(self, sums: DocumentSums) -> tuple[Floats, RowsOfPairs]:
-        """The terms of the rate; rates below 0, which trust bias leaves by chance, are held there.
+        """Return the terms of the rate; negative rates, possible under trust bias, become 0.
 
         Returns:
-            Impressions, clicks, the rate's numerator and denominator, and the variance of the numerator, nan where it
-            is not known, shape (J, 5).
+            Impressions, clicks, numerator and denominator of the rate, and the variance of the numerator (NaN if
+            unknown), shape (J, 5).
 
         Raises:
-            StatisticsError: the posterior is requested, and a signature has no attractiveness.
+            StatisticsError: the rate is `posterior`, and a signature has no attractiveness.
         """
         shown, spread = sums.impressions, np.full(len(sums.impressions), np.nan)
         if sums.options.rate == "posterior":
@@ -515,44 +510,44 @@ class JudgmentsLayout(LayoutOfCounts):
 
 
 def top_rate(terms: Floats, multiplicity: Floats) -> float:
-    """The rate that a hundredth of the documents exceed; 0 where none was clicked.
+    """Return the rate that a hundredth of the documents exceed; 0 if none was clicked.
 
     Args:
         terms: as from `JudgmentsLayout.by_document`, shape (J, 5).
-        multiplicity: how many documents each signature stands for, shape (J,).
+        multiplicity: number of documents of each signature, shape (J,).
     """
     return top_value(np.divide(terms[:, 2], terms[:, 3], out=np.zeros(len(terms)), where=terms[:, 3] > 0), multiplicity)
 
 
 def top_value(rate: Floats, multiplicity: Floats) -> float:
-    """The rate that a hundredth of rates, shape (J,), exceed; 0 without any."""
+    """Return the value that a hundredth of the rates, shape (J,), with their multiplicities exceed; 0 without rates."""
     order = np.argsort(rate)
     above = multiplicity.sum() - np.cumsum(multiplicity[order])
     return float(rate[order][np.argmax(above <= _ABOVE_TOP * multiplicity.sum())]) if len(rate) else 0.0
 
 
-_ROUNDING = 1e-9  # of labels, so that the same log has the same grades on every processor
+_ROUNDING = 1e-9  # relative error of labels, so that a log has the same grades on every processor
 
 
 def grade_labels(label: Floats, top: float, grades: int) -> Integers:
-    """The grade of each label, 0 .. grades - 1, same shape; one that reaches a step but for rounding has reached it."""
+    """Return the grade of each label, 0 .. grades - 1, same shape; a label within rounding below a step reaches it."""
     steps = np.floor(grades * label / top * (1 + _ROUNDING)) if top > 0 else np.zeros(len(label))
     return np.minimum(steps, grades - 1).astype(np.int64)
 
 
 def judgment_rows(pairs: pl.DataFrame, terms: Floats, *, top: float, grades: int, whole: bool) -> pl.DataFrame:
-    """The rows of a part. Documents that no cell with a propensity has shown are left out.
+    """Make the rows of a part, without documents that have no impression in a cell with a propensity.
 
     Args:
         pairs: `query`, `doc`, `signature`, as for `add_up_signatures`.
         terms: as from `JudgmentsLayout.by_document`, shape (J, 5).
         top: as from `top_rate`.
         grades: number of grades G, at least 2.
-        whole: whether impressions and clicks are whole numbers, not sums of weights.
+        whole: whether impressions and clicks are integers, not sums of weights.
 
     Returns:
-        `group`, `query`, `doc`, `label` (Float64 >= 0), `label_std_dev` (null where it is not known), `grade` (Int32,
-        0 .. G - 1), `impressions`, `clicks`, `weight` (1: judgments weigh the same).
+        `group`, `query`, `doc`, `label` (Float64 >= 0), `label_std_dev` (null if unknown), `grade` (Int32, 0 .. G - 1),
+        `impressions`, `clicks` and `weight` (1).
     """
     documents, sums = add_up_signatures(pairs, terms)
     seen = sums[:, 3] > 0
@@ -575,15 +570,15 @@ layout_names, get_layout, layouts_that_take = _LAYOUTS.names, _LAYOUTS.get, _LAY
 
 
 def layouts_of_pages() -> list[str]:
-    """The layouts that need the pages of the log."""
+    """Return the names of the layouts that need the pages of the log."""
     return [name for name, layout in _LAYOUTS.plugins.items() if layout.from_pages]
 
 
 def choose_grouping(layout: Layout, requested: Grouping | None) -> Grouping:
-    """The grouping of rows: the requested one, else the usual one.
+    """Return the requested grouping, or the layout's default.
 
     Raises:
-        UsageError: the layout has no such groups.
+        UsageError: the layout does not support the requested grouping.
     """
     if requested is None:
         return layout.groupings[0]

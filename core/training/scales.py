@@ -1,24 +1,25 @@
-"""Scales of contexts: by how much labels of one query are off where its documents are unevenly shown in contexts.
+"""Scales of contexts: the error of labels if the documents of a query are shown unequally in contexts.
 
-A propensity is relative to the first position of its own context x, whatever that one gets. What clicks say of a
-document in x is on the scale of x, and its label, over all contexts, is off by f = sum_x pi_x R_x: pi_x is the share of
-its impressions in x, and R_x how often the same documents are clicked in x for the same exposure e_x = sum_k n_xk
-theta_xk, relative to the context y with most impressions (Mantel & Haenszel 1959):
+Propensities are relative to the first position of their own context x, however much attention that position gets, so
+that debiased clicks in x are on a scale of x. The label of a document over all contexts is off by a factor
+f = sum_x pi_x R_x: pi_x is the share of its impressions in x, and the scale R_x is the ratio of clicks on the same
+documents in x and in the context y with most impressions, at the same exposure e_x = sum_k n_xk theta_xk (Mantel &
+Haenszel 1959):
 
     R_x = sum a / sum b,   a = c_x e_y / (e_x + e_y),   b = c_y e_x / (e_x + e_y)      over the documents of all queries
 
-Where the documents of a query have equal shares, f is the same for all of them, and their order is right, however long
-pages are in x. Otherwise it differs from its mean by more than chance, which makes a document's pages a few of all. Of
-a document with n_d impressions, and x = R_x / (sum_y n_y R_y / n) - 1 relative to the mean of the query's impressions,
+If the documents of a query have equal shares, f is the same for all of them, and their order is right, however long
+pages are in x. Otherwise f varies between documents by more than the chance by which a document is on some pages and
+not on others. With n_d impressions of document d, and x = R_x / (sum_y n_y R_y / n) - 1 relative to the query's mean,
 
     P_d = (sum_x n_dx x)^2 - sum_x n_dx x^2,     v = sum_x W_x x^2 / (n^2 - sum_x W_x)
     T = sum_d P_d / (n_d - 1) + n_d v,           U = sum_d (P_d + n_d (n_d - 1) v) / n
 
-P adds up pairs of impressions on different pages (a document is on a page once); v is what the mean, of pages that are
-more or less long, makes of them. A page of L results is L^2 in W_x = sum_k (2 k - 1) n_xk, where the context shows
-position k k-th most often. sqrt(sum T / sum n_d) is the relative error of labels against those of the same query. U
-has mean 0 however few pages there are, if page lengths go by context; Student's t of its sum over the queries says
-whether documents are shown alike, that of sum (a - b), with the errors of theta, whether they are clicked alike.
+P sums over pairs of impressions on different pages (a document is on a page once); v corrects for the estimated mean
+over pages of unequal length. A page of L results adds L^2 to W_x = sum_k (2 k - 1) n_xk, if position k is the k-th most
+frequent of the context. sqrt(sum T / sum n_d) is the relative error of labels within queries. U has mean 0, however few
+pages there are, if page lengths depend on the context alone. Student's t of the sum of U over the queries tests whether
+documents are shown equally, and that of sum (a - b), with the errors of theta, whether they are clicked equally.
 """
 
 from collections.abc import Sequence
@@ -32,60 +33,59 @@ from posbias.core.arrays.count_table import CountTable, Floats, Integers, sum_by
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, QUERY
 
 CONTEXT, EXPOSURE, ON_PAGE = "posbias_context", "posbias_exposure", "posbias_on_page"
-"""Columns of the counts of a document in a context: its number, and beside `impressions` and `clicks` the exposure, and
-its part of W_x."""
+"""Columns of counts by document and context: the context number, the exposure, and the document's part of W_x."""
 
 LARGEST_ERROR_OF_LABELS, LEVEL_OF_SCALES = 0.05, 0.01
-"""Error of labels within a query from which on they are not to be used, and the level at which it must be no chance."""
+"""Error of labels within queries from which they must not be used, and the level of its test."""
 
 
 @dataclass(frozen=True)
 class ScalesOfContexts:
-    """The distance between contexts, and its effect on labels."""
+    """Scales of X contexts, and their effect on labels."""
 
-    scale: Floats  # R, shape (X,), 1 of the context with most impressions; NaN where it is not known
-    error: float  # the relative error of labels against those of the same query; NaN where some R is not known
-    p_value: float  # of documents that are shown alike in all contexts, or clicked alike
+    scale: Floats  # R, shape (X,), 1 for the context with most impressions; NaN if unknown
+    error: float  # relative error of labels within queries; NaN if some R is unknown
+    p_value: float  # of equal clicks or equal shares in all contexts (either makes labels right)
 
     @property
     def matter(self) -> bool:
-        """True if labels and weights of one query are not to be compared."""
+        """Whether labels and weights within a query are not comparable."""
         return self.p_value < LEVEL_OF_SCALES and not self.error < LARGEST_ERROR_OF_LABELS
 
 
 def pairs_on_page(impressions: Floats, context: Integers) -> Floats:
-    """The contribution of an impression of each cell to W of its context, shape (K,)."""
+    """Return the contribution 2 k - 1 of an impression in each cell to W of its context, shape (K,)."""
     order = np.lexsort((-impressions, context))
     rank = np.arange(len(order)) - np.searchsorted(context[order], context[order])
     return (2 * rank[np.argsort(order)] + 1).astype(np.float64)
 
 
 def counts_of_signatures(table: CountTable, theta: Floats, on_page: Floats) -> Floats:
-    """Clicks, exposure and part of W of each signature, shape (J, 3).
+    """Return the clicks, exposure and part of W of each signature, shape (J, 3).
 
     Args:
-        table: the counts.
-        theta: shape (K,), NaN where a cell has none, whose clicks count nothing.
-        on_page: the `pairs_on_page`.
+        table: counts per signature and cell.
+        theta: shape (K,); clicks in cells with NaN do not count.
+        on_page: from `pairs_on_page`, shape (K,).
     """
     known = np.isfinite(theta)
     sums = np.empty((table.n_units, 3))
     for units, block in table.blocks():
-        of_entries = (
+        values_of_entries = (
             block.clicks * known[block.cell],
             block.impressions * np.nan_to_num(theta)[block.cell],
             block.impressions * on_page[block.cell],
         )
-        sums[units] = np.stack([block.sum_by_unit(values) for values in of_entries], axis=1)
+        sums[units] = np.stack([block.sum_by_unit(values) for values in values_of_entries], axis=1)
     return sums
 
 
 def match_contexts(counts: pl.DataFrame, largest: int, n_contexts: int) -> Floats:
-    """Sums of a, b, (a - b)^2, a + b and (a + b)^2 over the queries, by context, shape (X, 5); those of parts add up.
+    """Sum a, b, (a - b)^2, a + b and (a + b)^2 over queries, by context, shape (X, 5); the sums of parts add up.
 
     Args:
-        counts: of documents in contexts, those of whole queries.
-        largest: the number of the context with most impressions.
+        counts: by document and context, of whole queries.
+        largest: number of the context y with most impressions.
         n_contexts: X.
     """
     rows = counts.select(QUERY, DOC, CONTEXT, e=EXPOSURE, c=CLICKS)
@@ -103,7 +103,7 @@ def match_contexts(counts: pl.DataFrame, largest: int, n_contexts: int) -> Float
 
 
 def context_scales(matched: Floats, largest: int) -> Floats:
-    """R of each context from the sums of all parts, shape (X,); NaN where it is not known."""
+    """Return R of each context from the sums of all parts, shape (X,); NaN if unknown."""
     above, below = matched.T[:2]
     known = (above > 0) & (below > 0)
     scale = np.divide(above, below, out=np.full(len(above), np.nan), where=known)
@@ -112,10 +112,10 @@ def context_scales(matched: Floats, largest: int) -> Floats:
 
 
 def unevenness(counts: pl.DataFrame, scale: Floats) -> Floats:
-    """The sums over queries of T, U, U^2, n and n^2, shape (5, 1); those of parts add up.
+    """Sum T, U, U^2, n and n^2 over queries, shape (5, 1); the sums of parts add up.
 
     Args:
-        counts: of documents in contexts, those of whole queries.
+        counts: by document and context, of whole queries.
         scale: R, shape (X,).
     """
     n, w, x, t, u = (pl.col(name) for name in "nwxtu")
@@ -138,14 +138,14 @@ def unevenness(counts: pl.DataFrame, scale: Floats) -> Floats:
 def judge_scales(
     scale: Floats, matched: Floats, error: Floats, known: Sequence[Floats], unknown: Sequence[Floats]
 ) -> ScalesOfContexts:
-    """Scales and errors from the sums of all parts.
+    """Judge the effect of the scales on labels from the sums of all parts.
 
     Args:
         scale: R, shape (X,).
-        matched: the sums behind it.
-        error: the relative standard error of R by those of theta, shape (X,).
-        known: `unevenness` of all parts, where R is 1 if it is not known.
-        unknown: the same with R = 1 where it is known, and 1/2 where it is not; empty where all are known.
+        matched: the sums of `match_contexts`, shape (X, 5).
+        error: relative standard error of R due to theta, shape (X,).
+        known: `unevenness` of each part, with R = 1 where it is unknown.
+        unknown: the same with R = 1 where it is known, and 1/2 where it is not; empty if all are known.
     """
     total, *apart = np.sum([np.zeros((5, 1)), *known], axis=0)
     others = np.isfinite(scale) & (scale != 1)
@@ -160,7 +160,14 @@ def judge_scales(
 
 
 def _p_of_sums(total: Floats, squares: Floats, weight: Floats, squared: Floats) -> Floats:
-    """P that sums over queries are larger by chance, from those of their squares, and of their weights and squares."""
+    """Return one-sided p-values of sums over queries, by Student's t with the effective number of queries less 1.
+
+    Args:
+        total: the sums.
+        squares: sums of the squared terms.
+        weight: sums of the weights of the queries.
+        squared: sums of the squared weights.
+    """
     some = squares > 0
     t = np.divide(total, np.sqrt(squares), out=np.zeros_like(total), where=some)
     degrees = np.divide(weight**2, squared, out=np.ones_like(total), where=squared > 0) - 1

@@ -1,24 +1,30 @@
-"""Inverse propensity weights of clicks and rows, their replicates, and the split into training and validation.
+"""Inverse propensity weights of clicks, their replicates, and the split of queries into training and validation.
 
-    weight of a click in cell e:  w_e = 1 / max(theta_e, tau)        weight of an unclicked impression: 1
+Weights by cell, clipped at the minimum propensity tau:
+
+    click in cell e:  w_e = 1 / max(theta_e, tau)        unclicked impression:  1
+
+Replicate weights carry the errors of theta into whatever is computed from them:
 
     theta_r = theta exp(z_r),  z_r ~ N(0, V),  r = 1 .. N        w_r = 1 / max(theta_r, tau)
 
-V is the covariance of log theta; the reference cell has none. A model that is trained, or a sum that is taken, with
-each of the N weights in turn varies by what the errors of theta do to it. All clicks of a cell share its error, so that
-no number of clicks makes it smaller. What the clicks themselves vary by is not in it.
+V is the covariance of log theta (0 for the reference cell). The spread of a result over the N replicates is its
+standard error due to theta. All clicks of a cell share the error of its theta, so that it does not shrink with more
+clicks. The sampling error of the clicks themselves is not included.
 
-    validation, where  h(id) mod 10^6 < share * 10^6,  h = XXH64 of the id's text (UTF-8), seed 42, as a signed number
+Under click models whose examination probability e differs by impression, an impression adds to its document's sum
 
-Ids that are bytes are hashed as they are. Spark SQL computes the same:
-pmod(xxhash64(CAST(query AS STRING)), 1000000). An id of several columns is hashed column by column, each with the hash
-of the one before as its seed, as Spark's xxhash64(a, b). A larger share holds all of a smaller one.
+    c / max(e, tau);        under trust bias, with alpha and beta of the impression:  (c - beta) / max(alpha, tau)
 
-    a click of examination e:                w = 1 / max(e, tau)               an unclicked impression: 0
-    under trust bias (alpha, beta given):    (c - beta) / max(alpha, tau)
+Both sums are unbiased for attractiveness times impressions if nothing is clipped; the second may be negative.
 
-Added up over the impressions of a document, both are an unbiased estimate of attractiveness times impressions where
-nothing is clipped; the second may be negative for some of them.
+Split: an id belongs to validation if
+
+    h(id) mod 10^6 < share * 10^6,        h = XXH64 of the id's text (UTF-8) with seed 42, as a signed 64-bit integer
+
+Binary ids are hashed as they are. Spark SQL computes the same: pmod(xxhash64(CAST(query AS STRING)), 1000000). Several
+columns are hashed one after the other, each with the previous hash as seed, as in Spark's xxhash64(a, b). The
+validation set of a larger share contains that of a smaller one.
 """
 
 import re
@@ -45,22 +51,22 @@ _NAME = re.compile(rf"replicate_{WEIGHT}_[0-9]+")
 
 
 def replicate_names(number: int) -> list[str]:
-    """The columns of so many replicate weights."""
+    """Return the names of the columns of N replicate weights."""
     return [f"replicate_{WEIGHT}_{draw}" for draw in range(1, number + 1)]
 
 
 def is_replicate(name: str) -> bool:
-    """Return whether a column is named like replicate weights."""
+    """Return whether a name is that of a column of replicate weights."""
     return _NAME.fullmatch(name) is not None
 
 
 def weight_columns(columns: Iterable[str]) -> list[str]:
-    """The column of weights and those of replicate weights, in their order."""
+    """Select the column of weights and those of replicate weights, in their order."""
     return [name for name in columns if name == WEIGHT or is_replicate(name)]
 
 
 def draw_propensities(propensity: Floats, covariance: Floats, number: int) -> Floats:
-    """Propensities that the log allows as well.
+    """Draw propensities from the sampling distribution of their estimates, log theta_r ~ N(log theta, V).
 
     Args:
         propensity: theta, shape (K,), nan where a cell has none.
@@ -79,22 +85,22 @@ def draw_propensities(propensity: Floats, covariance: Floats, number: int) -> Fl
 def relative_covariance(
     table: pl.DataFrame, examination: Floats, std_error: Floats, context: Sequence[str] = ()
 ) -> Floats:
-    """The covariance of the logarithms of propensities, which are relative to a reference cell.
+    """Return the covariance of log propensities relative to the reference cell.
 
     Args:
         table: the cell columns, `propensity` and `std_error` of a fit, K rows.
         examination: the covariance of log examination, which is relative to the largest cell, up to a constant on the
             diagonal, shape (K, K).
-        std_error: of the log propensities to take, shape (K,): where it is not the fit's, they are not either; the
-            correlations stay.
-        context: the columns of contexts, each with a reference of its own.
+        std_error: of the log propensities in use, shape (K,): if they are not those of the fit (e.g. smoothed), the
+            covariance is rescaled to these errors, and the correlations stay.
+        context: context columns; each context has its own reference.
 
     Returns:
         Shape (K, K), 0 where a cell has no propensity.
     """
     cells = np.arange(table.height)
     constant = np.min(np.diag(examination), initial=np.inf)
-    # The row of each cell's reference, that of its context, whose propensity is 1 without an error; -1 for none
+    # The row of each cell's reference, which has propensity 1 and standard error 0; -1 if there is none
     first = pl.col(_ROW).filter((pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR) == 0)).min()
     rows = table.with_row_index(_ROW).select((first.over(context) if context else first).alias(_REFERENCE), _ROW)
     reference = rows[_REFERENCE].cast(pl.Int64).fill_null(-1).to_numpy()
@@ -112,26 +118,25 @@ def relative_covariance(
 
 CLICK_WEIGHT = "posbias_click_weight"
 CELL_NUMBER = "cell_number"
-"""The column of pages that numbers cells of several columns: the row in the table of propensities, from 1; 0: none."""
+"""With `--cell`, a column of pages: the row of the impression's cell in the table of propensities, from 1; 0: none."""
 
 
 @dataclass(frozen=True)
 class WeightOptions:
-    """Options of click weights, and of the layouts that add them up."""
+    """Options of click weights and of the layouts that sum them."""
 
     min_propensity: float = 0.01  # tau, in (0, 1], relative to the reference cell
     self_normalize: bool = False  # whether the weights of all clicks are scaled to a mean of 1
-    # how the pointwise layout comes to W+ and W-: by click weights and the clamp at 0, or by the posterior
-    # probability that the document attracted, for dense logs only. The posterior has no click weights, so that
-    # neither of the options above touches it
+    # Definition of W+ and W- in the pointwise layout: `clamp` sums click weights and clamps W- at 0; `posterior` sums
+    # posterior probabilities of attraction (for dense logs only), which the two options above do not affect
     negatives: Negatives = "clamp"
-    rate: Rate = "posterior"  # the label of the layout of judgments
-    grades: int = 5  # number of grades there, at least 2
-    replicates: int = 0  # number of replicate weights, which vary with the errors of theta
+    rate: Rate = "posterior"  # label of the judgments layout
+    grades: int = 5  # number of grades of the judgments layout, at least 2
+    replicates: int = 0  # number N of replicate weights
 
 
 def check_min_propensity(least: float) -> None:
-    """Check that a minimum propensity is one.
+    """Validate a minimum propensity.
 
     Raises:
         UsageError: it is no number in (0, 1].
@@ -142,7 +147,7 @@ def check_min_propensity(least: float) -> None:
 
 @dataclass(frozen=True)
 class WeightSummary:
-    """Effect of weighting on a log: counts of clicks and impressions (sums of weights where rows carry some)."""
+    """Effect of weighting on a log; clicks and impressions are sums of the log's own weights if it has any."""
 
     clicks_weighted: float  # clicks in cells with a propensity
     clicks_without_propensity: float  # clicks in the other cells
@@ -150,31 +155,30 @@ class WeightSummary:
     clicks_clipped: float  # clicks whose propensity is below the minimum
     weight_before_clipping: float  # sum of 1 / theta over the weighted clicks
     weight_after_clipping: float  # sum of w over them
-    self_normalization_factor: float  # by which all weights are multiplied; 1 without self-normalisation
-    # (sum u w)^2 / sum (u w)^2 over the clicks, u the weight that a row carries (1 where rows carry none); None
-    # without a weighted click, and where only sums of u are known
+    self_normalization_factor: float  # all weights are multiplied by it; 1 without self-normalisation
+    # (sum u w)^2 / sum (u w)^2 over the clicks, u the log's own weight of a row (1 if it has none); None without a
+    # weighted click, or if only sums of u are known
     effective_sample_size_before_clipping: float | None
     effective_sample_size: float | None  # the same with clipped weights
-    pareto_k: float | None  # of the weights before clipping; None where too few differ, or are known in sums alone
-    pareto_k_at_most: float | None  # what is sound for so many clicks
+    pareto_k: float | None  # of the weights before clipping; None if too few differ, or if only sums are known
+    pareto_k_at_most: float | None  # largest k with a usable mean of so many clicks
 
 
 @dataclass(frozen=True)
 class ClickWeights:
-    """The weight of a click in each cell, and what the weighting does to the whole log."""
+    """Click weight of each cell, and the effect of weighting on the whole log."""
 
     cells: pl.DataFrame  # the cell columns, one row per cell
-    propensity: Floats  # theta, shape (K,), nan where the cell has none
-    weight: Floats  # w, shape (K,), nan where the cell has no propensity
-    summary: WeightSummary  # counts and effective sample sizes, for the manifest
+    propensity: Floats  # theta, shape (K,), NaN if unknown
+    weight: Floats  # w, shape (K,), NaN where theta is
+    summary: WeightSummary  # for the manifest
     by_position: pl.DataFrame  # `position`, `clicks`, `weight_share` (of the weight of all clicks), by position
-    # replicate weights, shape (N, K), nan where the cell has no propensity
-    replicates: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    replicates: Floats = field(default_factory=lambda: np.empty((0, 0)))  # shape (N, K), NaN where theta is
     # The row of each cell in the table of propensities, from 1, 0 for none, shape (K,); None without `--cell`
     number: pl.Series | None = None
 
     def frame(self) -> pl.DataFrame:
-        """The cell columns with `propensity`, the click weight, null where the cell has none, and `cell_number`."""
+        """Return the cell columns with [`cell_number`], `propensity`, click weight and replicates, null if unknown."""
         return self.cells.with_columns(
             *([] if self.number is None else [self.number.alias(CELL_NUMBER)]),
             pl.Series(PROPENSITY, self.propensity, nan_to_null=True),
@@ -196,16 +200,16 @@ def click_weights(
     squared_clicks: Floats | None = None,
     replicates: Floats | None = None,
 ) -> ClickWeights:
-    """Weights per cell from propensities and the log's totals per cell, each of shape (K,).
+    """Compute click weights by cell, w = 1 / max(theta, tau), and their effect on the log.
 
     Args:
         cells: the cell columns, one row per cell.
-        propensity: theta, nan where a cell has none.
-        impressions: their number, or the sum of the weights u that rows carry.
-        clicks: their number, or the sum of the weights u.
+        propensity: theta, shape (K,), NaN if unknown.
+        impressions: number of impressions (or sum of their own weights u), shape (K,).
+        clicks: number of clicks (or sum of u), shape (K,).
         options: clipping and normalisation.
-        squared_clicks: the sum of u^2 over the clicks, where rows carry weights; nan where it is not known.
-        replicates: other propensities to make replicate weights of, shape (N, K), nan where theta is.
+        squared_clicks: sum of u^2 over the clicks, shape (K,), NaN if unknown; None if rows have no own weights.
+        replicates: propensities of the replicates, as from `draw_propensities`, shape (N, K), NaN where theta is.
     """
     known = np.isfinite(propensity)
     counted = np.where(known, clicks, 0.0)
@@ -236,7 +240,7 @@ def click_weights(
 
 
 def as_count(number: float) -> float | int:
-    """A sum of counts as a whole number, where it is one; sums of weights stay as they are."""
+    """Convert a sum to int if it is a whole number; other sums (of weights) stay float."""
     return int(number) if float(number).is_integer() else float(number)
 
 
@@ -244,11 +248,11 @@ _SPLIT_SEED, _SHARES, _SIGN = 42, 1_000_000, 1 << 63
 
 
 def is_in_validation(ids: pl.Series, share: float) -> pl.Series:
-    """Membership of the validation set, in the order of the ids, as booleans.
+    """Return whether each id belongs to the validation set, Boolean, in the order of the ids.
 
     Args:
-        ids: of any type whose values can be written as text; structs for ids of several columns.
-        share: of all ids, in [0, 1), in steps of a millionth.
+        ids: of any type that can be cast to text; structs for ids of several columns.
+        share: share of ids in validation, in [0, 1), in steps of a millionth.
     """
     below = round(share * _SHARES)
     distinct = ids.unique()
@@ -258,7 +262,7 @@ def is_in_validation(ids: pl.Series, share: float) -> pl.Series:
 
 
 def split_hashes(ids: pl.Series) -> list[int]:
-    """H of each id, as signed 64-bit numbers."""
+    """Return the hash h of each id (see the top of this module), as signed 64-bit integers."""
     columns = ids.struct.unnest().get_columns() if isinstance(ids.dtype, pl.Struct) else [ids]
     seeds = [_SPLIT_SEED] * len(ids)
     for column in columns:
@@ -273,16 +277,16 @@ def split_hashes(ids: pl.Series) -> list[int]:
 def examination_of_rows(
     model: ExaminationModel, impressions: pl.DataFrame, of_rows: Mapping[str, Floats], shared: Parameters
 ) -> Floats:
-    """P(E_r = 1 | c_1 .. c_(r-1)) of each impression.
+    """Compute the examination probability of each impression given the clicks above, P(E_r = 1 | c_1 .. c_(r-1)).
 
     Args:
         model: the click model.
         impressions: `session`, `position`, `click` of whole pages, in page order; M rows.
-        of_rows: the parameters by unit, each of the unit of the row, shape (M,).
-        shared: the other parameters.
+        of_rows: parameters by unit (e.g. attractiveness), looked up for each row, shape (M,).
+        shared: all other parameters.
 
     Returns:
-        Shape (M,), in [0, 1]; nan where a parameter is that decides it.
+        Shape (M,), in [0, 1]; NaN if a parameter that it depends on is NaN.
     """
     examined = np.empty(impressions.height)
     by_row = {name: np.append(values, np.nan) for name, values in of_rows.items()}
@@ -297,27 +301,27 @@ def examination_of_rows(
 
 
 BASELINE = "posbias_baseline"
-"""The column of beta, the probability of a click that says nothing of the document."""
+"""Column of beta, the probability of a click out of trust in the position, whatever the document."""
 
 BEYOND = "beyond_baseline"
-"""The column of clicks beyond those that say nothing of the document."""
+"""Column of clicks minus beta."""
 
 ATTRACTED = "attracted"
-"""The column of what these are worth, once they are weighed."""
+"""Column of (clicks minus beta) times weight: the number of impressions on which the document attracted."""
 
 EXPECTED = "expected"
-"""The column of what an attractive document would have been clicked."""
+"""Column of the expected clicks of a document with attractiveness 1."""
 
 _SQUARES, _BEFORE, _AFTER, _SQUARES_BEFORE = "squares", "before", "after", "squares_before"
 _CLIPPED, _LOST_CLICKS, _LOST, _NUMBER, _ALIKE = "clipped", "lost_clicks", "lost", "number", "alike"
-_ALIKE_IN_LOG = 1 / 64  # weights that are taken as equal to know their tail
+_ALIKE_IN_LOG = 1 / 64  # width in log weight of the bins in which weights are treated as equal for Pareto k
 
 
 def sums_by_position(impressions: pl.DataFrame, options: WeightOptions) -> pl.DataFrame:
-    """The contribution of a part to the summary, by position and size of the weight.
+    """Sum a part's contribution to `WeightSummary`, by position and bin of the weight.
 
     Args:
-        impressions: `position`, `click`, `propensity` (null where there is none), `weight` where rows carry some.
+        impressions: `position`, `click`, `propensity` (null if unknown) and, if the log has it, `weight`.
         options: clipping.
     """
     own = _row_weight(impressions)
@@ -339,10 +343,10 @@ def sums_by_position(impressions: pl.DataFrame, options: WeightOptions) -> pl.Da
 
 
 def row_weights(sums: pl.DataFrame, options: WeightOptions) -> tuple[WeightSummary, pl.DataFrame]:
-    """The effect of weighting, from the sums of all parts or of all cells.
+    """Compute the effect of weighting from the sums of all parts or cells.
 
     Args:
-        sums: columns as from `sums_by_position`, any number of rows of a position.
+        sums: columns as from `sums_by_position`, any number of rows per position.
         options: clipping and normalisation.
 
     Returns:
@@ -377,13 +381,16 @@ def row_weights(sums: pl.DataFrame, options: WeightOptions) -> tuple[WeightSumma
 
 
 def weigh_rows(impressions: pl.DataFrame, options: WeightOptions, factor: float) -> pl.DataFrame:
-    """Impressions as layouts of pages take them: as from `weighted_pages`, but for replicates.
+    """Weigh impressions that have propensities of their own, for layouts of pages.
 
     Args:
-        impressions: `session`, `query`, `doc`, `position`, `click`, `propensity` in page order, a `weight` where rows
-            carry one, and features.
+        impressions: `session`, `query`, `doc`, `position`, `click`, `propensity` in page order, features, and, if the
+            log has it, `weight`.
         options: clipping.
-        factor: of self-normalisation.
+        factor: self-normalisation factor.
+
+    Returns:
+        The columns of `weighted_pages`, without replicate weights.
     """
     weight = pl.when(pl.col(CLICK) > 0).then(_click_weight(options) * factor).otherwise(1.0)
     others = [name for name in impressions.columns if name not in {SESSION, *PAIR, POSITION, CLICK, PROPENSITY, WEIGHT}]
@@ -393,16 +400,16 @@ def weigh_rows(impressions: pl.DataFrame, options: WeightOptions, factor: float)
 
 
 def sum_by_document(impressions: pl.DataFrame, options: WeightOptions, factor: float) -> pl.DataFrame:
-    """The sums by document that layouts add up.
+    """Sum clicks by document, for layouts of counts; u is the log's own weight of an impression.
 
     Args:
-        impressions: `query`, `doc`, `click`, `propensity`, BASELINE, a `weight` where rows carry one.
+        impressions: `query`, `doc`, `click`, `propensity`, BASELINE and, if the log has it, `weight`.
         options: clipping.
-        factor: of self-normalisation.
+        factor: self-normalisation factor.
 
     Returns:
-        By `query`, `doc`, sorted: `impressions` and `clicks` with a propensity, BEYOND, the sum of u (c - beta),
-        ATTRACTED, that of u (c - beta) w, and EXPECTED, that of u max(e, tau).
+        One row per `query`, `doc`, sorted: `impressions` and `clicks` with a propensity, BEYOND = sum u (c - beta),
+        ATTRACTED = sum u (c - beta) w factor, and EXPECTED = sum u max(e, tau).
     """
     own, known, clicked = _row_weight(impressions), pl.col(PROPENSITY).is_not_null(), pl.col(CLICK) > 0
     beyond = own * (clicked.cast(pl.Float64) - pl.col(BASELINE)) * known
@@ -420,7 +427,7 @@ def sum_by_document(impressions: pl.DataFrame, options: WeightOptions, factor: f
 
 
 def _click_weight(options: WeightOptions) -> pl.Expr:
-    """1 / max(e, tau); null where there is no propensity."""
+    """Return 1 / max(e, tau); null where there is no propensity."""
     propensity = pl.col(PROPENSITY)
     return 1 / pl.when(propensity.is_not_null()).then(pl.max_horizontal(propensity, pl.lit(options.min_propensity)))
 
