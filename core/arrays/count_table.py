@@ -88,7 +88,7 @@ class CountTable:
         return reduce_rows(np.add, per_entry, self.start, empty=0.0)
 
     def max_by_unit(self, per_entry: Floats) -> Floats:
-        """Return the maximum over each unit's entries, minus infinity for a unit without entries: shape (R,) to (J,)."""
+        """Maximise over each unit's entries, minus infinity for a unit without entries: shape (R,) to (J,)."""
         return reduce_rows(np.maximum, per_entry, self.start, empty=-np.inf)
 
     def sum_by_cell(self, per_entry: Floats) -> Floats:
