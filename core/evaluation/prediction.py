@@ -516,12 +516,12 @@ def most_changed(posterior: PairAttractiveness, number: int, depth: int) -> pl.D
         A row a query (and context): `query`, `pages`, `difference` (clicks in all), `before` and `after` (ids as text).
     """
     placed, part = posterior.placed, posterior.placed.part
-    gained, kind = (placed.exposure_there - placed.exposure) * posterior.value, placed.kind
-    gained = placed.by_group(gained) * placed.ranked
+    gained = placed.by_group((placed.exposure_there - placed.exposure) * posterior.value) * placed.ranked
     groups = part.groups.with_columns(pages=part.pages, difference=gained)
     groups = groups.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(number)
     here = np.flatnonzero(np.isin(np.arange(len(part.pages)), groups[_GROUP].to_numpy())[placed.pair_group])
-    columns = {"per_page": placed.per_page[kind[here]], "rank": placed.rank[kind[here]]}
+    kind = placed.kind[here]
+    columns = {"per_page": placed.per_page[kind], "rank": placed.rank[kind]}
     pairs = pl.DataFrame({_GROUP: placed.pair_group[here], DOC: placed.doc.gather(here), **columns})
     pairs = pairs.with_columns(as_text(placed.doc.dtype).alias(DOC))
     before = pairs.filter(pl.col("per_page") > 0).sort("per_page", descending=True, maintain_order=True)
@@ -579,12 +579,8 @@ class PageSums(Sums):
             scope: of which clicks.
             planned: whether `spread` and `halves` are needed, which take as long as all the rest; they are 0 if not.
         """
-        placed, part, by, counts = (
-            posterior.placed,
-            posterior.placed.part,
-            posterior.placed.part.by,
-            posterior.placed.part.counts,
-        )
+        placed, part = posterior.placed, posterior.placed.part
+        by, counts = part.by, part.counts
         n_cells, n_queries, top = len(by.theta), int(part.query[-1]) + 1, np.ones(len(by.theta))
         chosen = placed.ranked & part.groups.select(pl.lit(True) & scope.groups).to_series().to_numpy()
         number, n_q = placed.number * chosen[placed.group], sum_by_number(part.query, part.pages * chosen, n_queries)
@@ -598,9 +594,7 @@ class PageSums(Sums):
         w_seen = w.copy()
         w_seen[unseen] = 0.0
         u = w_seen - e
-
         variance, weight = u**2 * posterior.variance, number * w_seen * own / placed.divisor
-        by_query = posterior.by_query(variance, (lent * posterior.lent) ** 2, chosen)
         of_rank = (rank_lent == rank for rank in range(_N_RANKS))
         moved_lent = [part.by_cell_there(placed.mixture[unseen][at], (times * lent)[at]) for at in of_rank]
         spread, halves = np.zeros((2, 3)), np.zeros(2)
@@ -609,10 +603,8 @@ class PageSums(Sums):
             of_rows = counts.spread(number) * part.row_exposure * top[part.cell] * g_of_row
             chances = np.minimum(by.theta[part.cell] * g_of_row, 1.0), np.minimum(theta_there * g, 1.0)
             means = (placed.by_group(of * g) * chosen for of in (e, w))
-            spread[:] = [
-                [m.sum() - values @ p, m.sum(), np.sum(m**2 / np.maximum(part.pages, _TINY))]
-                for values, p, m in zip((of_rows, number * w * g), chances, means, strict=True)
-            ]
+            for end, (values, p, m) in enumerate(zip((of_rows, number * w * g), chances, means, strict=True)):
+                spread[end] = m.sum() - values @ p, m.sum(), np.sum(m**2 / np.maximum(part.pages, _TINY))
             halves = _between_halves(placed, number, u * posterior.kept, g)
         return cls(
             pages=float(n_q.sum()),
@@ -623,7 +615,7 @@ class PageSums(Sums):
             lent_squared=sum_by_number(rank_lent, times * lent**2, _N_RANKS),
             supported=float(number @ w_seen),
             variance=float(number @ variance),
-            variance_squared=np.sum(by_query**2, axis=1),
+            variance_squared=np.sum(posterior.by_query(variance, (lent * posterior.lent) ** 2, chosen) ** 2, axis=1),
             lever=_by_class(posterior.number, number * u * (1 - posterior.kept)),
             moved=part.by_cell_there(placed.mixture, number * w_seen * g),
             moved_lent=np.stack(moved_lent),
@@ -638,6 +630,8 @@ class PageSums(Sums):
 def _between_halves(placed: Placed, number: Floats, weight: Floats, value: Floats) -> Floats:
     """A weighted sum of attractiveness by the earlier half of the pages, less that by the later; and its variance."""
     part, counts = placed.part, placed.part.counts
+    if not (counts.cell % 2).any():
+        return np.zeros(2)
     rates, noises, there = list[Floats](), list[Floats](), np.ones(counts.n_units, bool)
     for late in range(2):
         rows = (part.row_exposure, part.row_exposure * part.by.theta[part.cell], counts.clicks)

@@ -676,7 +676,7 @@ class LeaveOneOut(WholeInformation):
         unit, column, share = table.unit_of_entry[kept], column[kept], self.clusters.shares[kept]
         shares = in_rows(share, column, start, n_free)
         unit_leverage = sum_by_number(unit, share * np.diag(self.inverse)[column], table.n_units)
-        by_column = np.argsort(column, kind="stable")
+        by_column = np.argsort(column.astype(np.min_scalar_type(n_free)), kind="stable")  # by radix where they are few
         bounds = np.searchsorted(column[by_column], np.arange(n_free + 1))
         sums, squares, number = np.zeros((3, n_free))
         width = max(1, _BLOCK // max(table.n_units, self.clusters.n_rows, 1))
