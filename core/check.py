@@ -198,6 +198,7 @@ class PageFacts:
     thinned: "ThinnedPosition | None" = None  # where rows seem to be kept for their clicks
     clicked_at_top: int = 0  # of the longest pages, those whose clicks are all in the upper third
     clicked_at_end: int = 0  # and in the lower third: some 30, as many as it takes pages to be the longest
+    never_clicked: tuple[int, int] = (0, 0)  # the length that most pages have of those of which hardly one is clicked
     least_logged: tuple[int, float] | None = None  # the position that most pages lack inside, and the share that has it
 
 
@@ -251,11 +252,15 @@ def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts
         frame.select(count.cast(pl.Int64).alias(name) for name, count in of.items()).row(0, named=True)
         for frame, of in ((per_page, counts), (places, ends))
     ]
-    thinned, at_top, at_end, least_logged = None, 0, 0, None
+    thinned, at_top, at_end, never, least_logged = None, 0, 0, (0, 0), None
     if not cell:
-        by_length = per_page.filter(pl.col(LAST) > 2).group_by(LAST).agg(pl.col("top", "end").sum())  # noqa: PLR2004
-        longest = by_length.sort(LAST, descending=True).with_columns(pl.col("top", "end").cum_sum())
+        of_length = pl.len().cast(pl.Int64).alias("pages"), (pl.col("clicks") > 0).sum().alias("clicked")
+        by_length = per_page.group_by(LAST).agg(pl.col("top", "end").sum(), *of_length).sort(LAST, descending=True)
+        longest = by_length.filter(pl.col(LAST) > 2).with_columns(pl.col("top", "end").cum_sum())  # noqa: PLR2004
         at_top, at_end = next(longest.filter(pl.col("end") >= _LONGEST).select("top", "end").iter_rows(), (0, 0))
+        hardly = pl.col("clicked") < _HARDLY_ANY * pl.col("pages") * (pl.col("clicked").sum() / pl.col("pages").sum())
+        most = by_length.filter(hardly, pl.col(LAST) < pl.col(LAST).max()).sort("pages", LAST).tail(1)
+        never = next(most.select(LAST, "pages").iter_rows(), (0, 0))
     if not cell and totals[1]["with_gaps"] > _GAPS * totals[0]["pages"]:
         rows = impressions.join(places.select(SESSION, FIRST, LAST), on=SESSION)
         thinned, least_logged = _thinned_position(rows, places)
@@ -266,10 +271,12 @@ def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts
         thinned=thinned,
         clicked_at_top=at_top,
         clicked_at_end=at_end,
+        never_clicked=never,
         least_logged=least_logged,
     )
 
 
+_HARDLY_ANY = 0.01  # of the clicked pages among as many of all lengths
 _LONGEST = 30  # pages that are clicked in their lower third alone
 _GAPS = 0.05  # share of pages
 _FEWEST_SPANNED = 100  # pages that have a position inside

@@ -226,6 +226,9 @@ def _page_quantities(pages: PageFacts, read: ReadLog, facts: LogFacts | None, pl
         "click_rate_above": ends.clicks_above / max(ends.rows_above, 1),
         "clicked_at_top": pages.clicked_at_top,
         "clicked_at_end": pages.clicked_at_end,
+        "length_never_clicked": pages.never_clicked[0],
+        "pages_never_clicked": pages.never_clicked[1],
+        "clicks_never_made": pages.never_clicked[1] * (1 - pages.without_click / pages.pages),
         "few_clicked_at_top": pages.clicked_at_end / FEWER_THAN_EXPECTED,
     }
     if pages.least_logged is not None:

@@ -133,6 +133,19 @@ def test_pages_that_end_soon_after_their_last_click_stop_and_pages_of_any_length
     assert stops == ({"pages-end-on-clicks"} if is_cut else set())
 
 
+def test_pages_that_are_logged_again_as_they_grow_are_told(
+    run_in_process: Run, tmp_path: Path, log: pl.DataFrame
+) -> None:
+    begun = log.filter(pl.col("position") <= 4).with_columns(
+        pl.col("session") + 10_000, pl.lit(0, pl.Int8).alias("click")
+    )
+    pl.concat([log, begun]).write_parquet(tmp_path / "log.parquet")
+
+    run_in_process("collect", "log.parquet", "-o", "out", code=0)
+
+    assert reasons_of(tmp_path / "out")["pages-never-clicked"]["figures"]["position"] == 4
+
+
 def test_gaps_say_how_wrong_the_number_is_at_worst(run_in_process: Run, tmp_path: Path, log: pl.DataFrame) -> None:
     half = pl.concat_str("session", "position").hash(seed=3) % 2 == 0
     log.filter((pl.col("position") != 6) | half).write_parquet(tmp_path / "log.parquet")
