@@ -481,6 +481,7 @@ def test_every_option_has_its_reason_above_it(run_in_process: Run, renamed: pl.D
         "doc": "sku",
         "position-base": 0,
         "session": ["session", "timestamp"],
+        "timestamp": "timestamp",
         "max-position": 3,
     }
     settings = [at for at, line in enumerate(lines) if line and not line.startswith("#")]
