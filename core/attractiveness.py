@@ -1,27 +1,26 @@
-"""Attractiveness of (query, document) pairs given theta: its prior, its posterior, and how sure that is.
+"""Attractiveness gamma of (query, document) pairs given theta: empirical prior, posterior mean and standard deviation.
 
 Under a Beta(a, b) prior, a = s v, b = s (1 - v), a unit's gamma has the posterior density
 
     gamma^(a - 1) (1 - gamma)^(b - 1) prod_e (theta_e gamma)^c_e (1 - theta_e gamma)^(n_e - c_e),  0 < gamma < 1.
 
-It is integrated by Gaussian quadrature in u, gamma = u^2, where the spread hardly depends on gamma, with the powers of
-u and 1 - u that the prior brings at 0 and 1 in the rule's weight (Gauss-Jacobi; Gauss-Legendre for a = 1/2, b = 1).
+`posterior` integrates it by Gaussian quadrature in u, gamma = u^2, where the spread hardly depends on gamma. The powers
+of u and 1 - u from the prior are in the weight of the rule (Gauss-Jacobi; Gauss-Legendre for a = 1/2, b = 1).
 
-* Units that know little share 64 nodes on [0, 1]: log(1 - theta_e gamma) is then a small table.
-* Units that know much have a posterior narrower than the nodes' distance: each gets 32 nodes of its own around its
-  mode. Everything is computed as a difference from the mode, which stays exact for any number of impressions.
+* Units with few counts share 64 nodes on [0, 1], so that log(1 - theta_e gamma) is a small table.
+* Units with many counts have a posterior narrower than the distance of these nodes: each gets 32 nodes of its own
+  around its mode. The log density is computed relative to the mode, which is exact for any number of impressions.
 
-Section 1's bound of theta gamma at 1 - 1e-6 is not needed here: no node has gamma = 1, and the bound would move a mean
-by less than 1e-6.
+theta gamma is not bounded below 1 as in joint EM: no node has gamma = 1.
 
-Given theta, gamma of a unit has posterior mean m and standard deviation sd (`posterior`). With an error of log theta of
-covariance V,
+`total_std_dev` adds the errors of theta. With posterior mean m and standard deviation sd given theta, and covariance V
+of log theta,
 
     sd_total^2 = sd^2 + g' V g
     g_e = d m / d log theta_e = -(n_e - c_e) theta_e / (1 - theta_e m)^2 sd^2
 
-The ranker puts better documents higher, so the position where a unit is shown says something about its gamma, and in
-the middle, where good and bad ones meet, less than at the top:
+`estimate_prior` maximises the marginal likelihood of a prior by position. Rankers put better documents higher, so that
+the position of a unit is informative about its gamma, less so in the middle, where good and bad documents meet:
 
     gamma_j ~ Beta(s_b v_b, s_b (1 - v_b)),  b = mean shown position of unit j, sum n k / sum n, rounded
 
@@ -29,9 +28,9 @@ the middle, where good and bad ones meet, less than at the top:
         + log m + log(1 - m) - (log(s / 2) / 2)^2 / 2
     p_j(s, v) = integral of Beta(gamma; s v, s (1 - v)) prod_e (theta_e gamma)^c_e (1 - theta_e gamma)^(n_e - c_e)
 
-The first term is the marginal likelihood. The others weigh as much as a handful of units: they pull positions with few
-units towards s and m, and a log that says nothing towards mean 0.5 and strength 2. They also keep everything finite:
-without a click the mean would otherwise run to 0, and with equal units the strength to infinity.
+The first term is the log marginal likelihood. The others weigh as much as a handful of units: they shrink positions of
+few units towards s and m, and s and m themselves towards strength 2 and mean 0.5. They also keep the maximum finite:
+otherwise the mean would be 0 without a click, and the strength infinite with equal units.
 """
 
 from collections.abc import Iterator
@@ -51,27 +50,26 @@ from posbias.core.choices import BetaPrior
 SHARED_NODES = 64
 OWN_NODES = 32
 
-# Clicks plus theta-weighted impressions without a click: up to here 64 shared nodes are exact to 1e-9.
+# Clicks plus theta-weighted impressions without a click up to which 64 shared nodes are exact to 1e-9
 _KNOWS_LITTLE = 100.0
-_BLOCK = 1_000_000  # numbers in one block of work: 8 MB, about what stays in a cache
-_FIRST_REACH = 8.4  # of the nodes around the mode, in standard deviations
-_DROP = 34.0  # of the log density, from the mode to where integration stops: e^-34 = 2e-15
-_WIDENINGS = 400  # of the reach by a quarter; a dozen suffice unless the counts leave the range of numbers
-_LARGEST_MODE = 1 - 1e-12  # so that 1 - mode keeps digits, however many clicks there are
-_MODE_STEPS = 100  # Newton's steps: quadratic near the mode, and halving the way to it from far off
+_BLOCK = 1_000_000  # numbers in a block of work: 8 MB, which roughly stay in the cache
+_FIRST_REACH = 8.4  # first half-width of the interval of integration, in standard deviations
+_DROP = 34.0  # of the log density, from the mode to the ends of that interval: e^-34 = 2e-15
+_WIDENINGS = 400  # of the half-width by a quarter at most; a dozen suffice unless counts are extreme
+_LARGEST_MODE = 1 - 1e-12  # so that 1 - mode has digits, however many clicks there are
+_MODE_STEPS = 100  # Newton steps at most: each halves the distance to the mode at least
 
 
 def posterior(table: CountTable, propensity: Floats, prior: BetaPrior) -> tuple[Floats, Floats]:
-    """Posterior mean and standard deviation of gamma for each unit.
+    """Compute the posterior mean and standard deviation of gamma for each unit.
 
     Args:
         table: counts per unit (a pair or signature) and cell.
-        propensity: theta, shape (K,), 0 < theta <= 1; NaN where not identified. Counts in such cells say nothing.
-        prior: of gamma. Strength 0 means a flat prior, Beta(1, 1): the posterior is then the likelihood, its mode the
-            maximum-likelihood estimate.
+        propensity: theta, shape (K,), 0 < theta <= 1; NaN where not identified: counts in such cells are ignored.
+        prior: of gamma. Strength 0 means a flat prior, Beta(1, 1): the posterior is then the normalised likelihood.
 
     Returns:
-        Mean and standard deviation, each of shape (J,). Without any count they are the prior's.
+        Mean and standard deviation, each of shape (J,); those of the prior for units without counts.
     """
     known = np.isfinite(propensity)
     table, theta = table.only_cells(known), np.where(known, propensity, 0.0)
@@ -117,10 +115,10 @@ def _jacobi_rule(n_nodes: int, at_zero: float, at_one: float) -> tuple[Floats, F
 
 
 def posterior_modes(table: CountTable, theta: Floats, a: float, b: float) -> Floats:
-    """The mode of each unit's posterior density on the logit scale, shape (J,).
+    """Return gamma at the mode of each unit's posterior density on the logit scale, shape (J,).
 
-    It is the root of (a + C) - b gamma/(1 - gamma) - sum (n - c) theta gamma/(1 - theta gamma). That function is
-    concave and falls, and the start is beyond the root: Newton's steps come down to it without passing it.
+    It is the root of (a + C) - b gamma/(1 - gamma) - sum (n - c) theta gamma/(1 - theta gamma), a concave and
+    decreasing function: from a start above the root, Newton's method decreases to the root without passing it.
     """
     theta_there, skips, total = theta[table.cell], table.impressions - table.clicks, a + table.sum_by_unit(table.clicks)
     mode = total / np.maximum(b + table.sum_by_unit(skips * theta_there), total + b)
@@ -138,7 +136,7 @@ def posterior_modes(table: CountTable, theta: Floats, a: float, b: float) -> Flo
 
 
 def _concentrated(table: CountTable, theta: Floats, a: float, b: float) -> tuple[Floats, Floats]:
-    """Mean and standard deviation of units whose posterior is narrow, integrated around the mode of its density.
+    """Compute mean and standard deviation for units with a narrow posterior, by integration around its mode.
 
     That density's logarithm, (a + C) log gamma + b log(1 - gamma) + sum (n - c) log(1 - theta gamma), is concave in
     gamma for every a, b > 0, so the mode is unique and inside (0, 1). Nodes are placed by their distance from the
@@ -151,7 +149,7 @@ def _concentrated(table: CountTable, theta: Floats, a: float, b: float) -> tuple
     curvature = own + table.sum_by_unit(skips * rate**2)  # minus the second derivative by gamma
 
     def drop(distance: Floats) -> Floats:
-        """How far the log density has fallen at a distance from the mode, shape (U,)."""
+        """Return the decrease of the log density from the mode to a distance from it, shape (U,)."""
         shift = distance * (2 * u_modes + distance)
         entries = table.sum_by_unit(skips * np.log1p(-rate * table.spread(shift)))
         return -(entries + (a + clicks) * np.log1p(shift / modes) + b * np.log1p(-shift / (1 - modes)))
@@ -202,7 +200,7 @@ _BLOCK_OF_VARIANCES = 4_000_000  # numbers in one dense block of work, 32 MB
 
 
 def total_std_dev(table: CountTable, examination: Floats, covariance: Floats, mean: Floats, std_dev: Floats) -> Floats:
-    """The standard deviation of gamma, theta's own errors included, shape (J,).
+    """Return the standard deviation of gamma including the errors of theta, shape (J,).
 
     Args:
         table: counts per unit and cell.
@@ -235,10 +233,10 @@ def total_std_dev(table: CountTable, examination: Floats, covariance: Floats, me
 
 
 LARGEST_SAMPLE = 10_000
-"""Units at most from which the prior is estimated: s is then known to a few percent, finer than predictions notice."""
+"""Most units from which the prior is estimated: the error of s is then a few percent, which hardly matters."""
 
 LAST_POSITION = 20
-"""Units shown further down share the mean of this position."""
+"""Units shown further down have the prior of this position."""
 
 STRENGTHS = (0.1, 1000.0)
 """Range of s and s_b, in impressions: from gamma nearly all 0 or 1, to gamma equal to within 0.02."""
@@ -251,37 +249,37 @@ _STEP = 1e-4  # of log s and logit v in central differences, which are then exac
 _MOVES = _STEP * np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1]])
 _SPREAD_OF_LOG_STRENGTH = 2.0
 _FIRST_GUESS = BetaPrior(0.5, 2.0)
-_ROUNDING_OF_MEAN = 1e-9  # of a position: means of weighted counts that are k + 1/2 come out a little below or above it
-_FLOOR = 1e-12  # of the mass of a bin, far above its rounding: an outlier costs at most a factor of that
+_ROUNDING_OF_MEAN = 1e-9  # of a mean position: means of weighted counts that should be k + 1/2 may be slightly below
+_FLOOR = 1e-12  # added to the mass of a bin, far above its rounding error: bounds the effect of an outlier
 
 
 @dataclass(frozen=True)
 class AttractivenessPrior:
-    """Beta priors, their strength and mean by position.
+    """Beta priors with strength and mean by position.
 
     Attributes:
-        strength: s >= 0, in impressions, of all units together; of each where there are no strengths by position. 0
-            means a flat prior, whatever the mean.
+        strength: s >= 0, in impressions, averaged over all units; used for all positions without `strengths`. 0 means
+            a flat prior, whatever the mean.
     """
 
     strength: float
-    mean: float  # 0 < v < 1, of all units together; of each where there are no means by position
+    mean: float  # 0 < v < 1, averaged over all units; used for all positions without `means`
     positions: tuple[int, ...] = ()  # b, ascending, 1-based
-    means: tuple[float, ...] = ()  # v_b, 0 < v_b < 1, one for each of the positions
-    strengths: tuple[float, ...] = ()  # s_b > 0, one for each of the positions; empty where all have one strength
+    means: tuple[float, ...] = ()  # v_b, 0 < v_b < 1, one per position
+    strengths: tuple[float, ...] = ()  # s_b > 0, one per position; empty if all are `strength`
 
     def at(self, position: Integers) -> tuple[Floats, Floats]:
-        """Mean and strength at each position: linear between known positions, constant beyond the outer ones."""
+        """Return mean and strength at each position: linear between known positions, constant outside them."""
         places, given = self.positions or (1,), ((self.means, self.mean), (self.strengths, self.strength))
         mean, strength = (np.interp(position, places, known or (of_all,) * len(places)) for known, of_all in given)
         return mean, strength
 
 
 def shown_position(table: CountTable, position_of_cell: Integers) -> Integers:
-    """Rounded mean position where each unit was shown, sum n k / sum n, shape (J,); half a position is rounded up.
+    """Return the mean position of each unit, sum n k / sum n, rounded half up, shape (J,); 1 without impressions.
 
     Args:
-        table: counts per unit and cell; every cell counts, with a propensity or not.
+        table: counts per unit and cell, with or without a propensity.
         position_of_cell: k, shape (K,), 1-based.
     """
     shown = table.sum_by_unit(table.impressions)
@@ -293,17 +291,18 @@ def shown_position(table: CountTable, position_of_cell: Integers) -> Integers:
 def posterior_by_position(
     table: CountTable, propensity: Floats, prior: AttractivenessPrior, position_of_cell: Integers
 ) -> tuple[Floats, Floats]:
-    """Posterior mean and standard deviation of gamma for each unit, under the prior of its position.
+    """Compute the posterior mean and standard deviation of gamma for each unit, under the prior of its position.
 
     Args:
         table: counts per unit (a pair or signature) and cell.
-        propensity: theta, shape (K,), 0 < theta <= 1; NaN where not identified. Counts in such cells say nothing
-            about gamma, but where they were counted still chooses the prior.
+        propensity: theta, shape (K,), 0 < theta <= 1; NaN where not identified. Counts in such cells enter the mean
+            position of a unit only.
         prior: of gamma.
         position_of_cell: shape (K,), 1-based.
 
     Returns:
-        Mean and standard deviation, each of shape (J,). Without a count in an identified cell they are the prior's.
+        Mean and standard deviation, each of shape (J,); those of the prior for units without counts in identified
+        cells.
     """
     mean, deviation = np.empty(table.n_units), np.empty(table.n_units)
 
@@ -311,11 +310,11 @@ def posterior_by_position(
         units, block = part
         ends = (prior.positions[0], prior.positions[-1]) if prior.positions else (0, 0)  # beyond them nothing changes
         positions, group = np.unique(np.clip(shown_position(block, position_of_cell), *ends), return_inverse=True)
-        means, strengths = (of.tolist() for of in prior.at(positions))
+        means, strengths = (values.tolist() for values in prior.at(positions))
         for number in range(len(positions)):
-            those = np.flatnonzero(group == number)
+            members = np.flatnonzero(group == number)
             beta = BetaPrior(means[number], strengths[number])
-            mean[units][those], deviation[units][those] = posterior(block.take(those), propensity, beta)
+            mean[units][members], deviation[units][members] = posterior(block.take(members), propensity, beta)
 
     for _ in thread_map(work, table.blocks()):
         pass
@@ -323,7 +322,7 @@ def posterior_by_position(
 
 
 def estimate_prior(table: CountTable, propensity: Floats, position_of_cell: Integers) -> AttractivenessPrior:
-    """The prior that maximises the objective above, on at most `LARGEST_SAMPLE` units.
+    """Estimate the prior by maximising the objective (see the top of this module) on at most `LARGEST_SAMPLE` units.
 
     Args:
         table: counts per unit (a pair or signature) and cell.
@@ -331,8 +330,8 @@ def estimate_prior(table: CountTable, propensity: Floats, position_of_cell: Inte
         position_of_cell: shape (K,), 1-based.
 
     Returns:
-        A prior with strengths in `STRENGTHS`, means in `MEANS`, and one of each for each rounded shown position, up to
-        `LAST_POSITION`, of the units that have a count in an identified cell.
+        Strengths in `STRENGTHS` and means in `MEANS` for each rounded mean position, up to `LAST_POSITION`, of units
+        with counts in identified cells.
     """
     known = np.isfinite(propensity)
     shown = [sum_rows(known.take(block.cell).astype(np.int64), block.start) for _, block in table.blocks()]
@@ -346,9 +345,12 @@ def estimate_prior(table: CountTable, propensity: Floats, position_of_cell: Inte
 
 
 def sample_units(multiplicity: Floats, largest: int) -> tuple[Integers, Floats]:
-    """Every so many-th of all copies of all units, up to `largest`: which units, and how many of them each.
+    """Draw a systematic sample of at most `largest` copies of units.
 
-    Signatures are in the order of a hash of their counts, so that equal distances meet no pattern.
+    Signatures are sorted by a hash of their counts, so that equal distances meet no pattern.
+
+    Returns:
+        The numbers of the drawn units, and the number of copies of each.
     """
     before = np.cumsum(multiplicity)
     if not len(before) or before[-1] <= largest:
@@ -360,22 +362,22 @@ def sample_units(multiplicity: Floats, largest: int) -> tuple[Integers, Floats]:
 
 
 class _Objective:
-    """The objective per unit, and its derivatives, in x = (log s, logit m, logit v_1 .. logit v_B, log s_1 .. log s_B).
+    """Objective per unit and its derivatives, in x = (log s, logit m, logit v_1 .. logit v_B, log s_1 .. log s_B).
 
-    Gamma is discrete here: p_j = sum_i L_ji P(gamma in bin i), with the likelihood L in the middle of each bin. Bins
-    are narrower than any prior in range, and a likelihood that is narrower still says "in this bin", all that the
-    prior needs; each unit's largest L is 1, a factor that does not depend on the prior.
+    Gamma is discretised: p_j = sum_i L_ji P(gamma in bin i), with the likelihood L at the middle of each bin. Bins are
+    narrower than any prior in range; a narrower likelihood still identifies its bin, which suffices here. Each unit's
+    L is scaled to a maximum of 1, a factor that does not depend on the prior.
     """
 
     def __init__(self, table: CountTable, theta: Floats, copies: Floats, position: Integers) -> None:
-        """Take units with their copies, sorted by position."""
+        """Prepare the likelihoods of units, which are sorted by position, and a starting point."""
         self.copies = copies
         self.positions, first = np.unique(position, return_index=True)
         self.rows = [slice(*ends) for ends in pairwise([*first.tolist(), len(position)])]
         middle = np.sin((np.arange(_BINS) + 0.5) * (np.pi / 2 / _BINS)) ** 2
         self.likelihood = _likelihood(table, theta, middle)
         self.edges = np.sin(np.linspace(0, np.pi / 2, _BINS + 1)) ** 2
-        # Start from clicks by expected clicks, overall and by position, the first guess worth two impressions.
+        # Start from clicks over expected clicks, overall and by position, shrunk to the first guess
         clicks, examined = (
             np.array([(copies * per_unit)[rows].sum() for rows in (slice(None), *self.rows)])
             for per_unit in (table.sum_by_unit(table.clicks), table.sum_by_unit(table.impressions * theta[table.cell]))
@@ -385,7 +387,7 @@ class _Objective:
         self.start = np.concatenate([strengths[:1], _logit(np.clip(means, *MEANS)), strengths[1:]])
 
     def maximize(self) -> AttractivenessPrior:
-        """Climb from the moments."""
+        """Maximise the objective from the starting point."""
         n_groups = len(self.positions)
         of_strength, of_mean = np.log(STRENGTHS), _logit(np.array(MEANS))
         limits = np.array([of_strength, *[of_mean] * (1 + n_groups), *[of_strength] * n_groups])
@@ -402,7 +404,7 @@ class _Objective:
         )
 
     def derivatives(self, x: Floats) -> Derivatives:
-        """Minus the objective divided by the number of units, its slope, and its second derivatives."""
+        """Return minus the objective per unit, its gradient and its Hessian."""
         base_strength, base, of_group = x[0], x[1], x[2:]
         of_group, strength_of_group = np.split(of_group, 2)
         deviation, strength_deviation = of_group - base, strength_of_group - base_strength
@@ -432,10 +434,10 @@ class _Objective:
         return -float(value) / total, -slope / total, -bend / total
 
     def _bin_masses(self, log_strengths: Floats, logit_means: Floats) -> Floats:
-        """Each group's prior in the bins, its slopes by log s_b and logit v_b, and the second derivatives (ss, sv, vv).
+        """Return each position's prior mass in the bins, and its derivatives by log s_b and logit v_b.
 
         Returns:
-            Shape (B, bins, 6).
+            Mass, first derivatives (s, v) and second derivatives (ss, sv, vv), shape (B, bins, 6).
         """
         strength = np.exp(log_strengths[:, np.newaxis] + _MOVES[:, 0])
         mean = 1 / (1 + np.exp(-(logit_means[:, np.newaxis] + _MOVES[:, 1])))
@@ -448,7 +450,7 @@ class _Objective:
 
 
 def _likelihood(table: CountTable, theta: Floats, gamma: Floats) -> Floats:
-    """Likelihood of each unit at each gamma, relative to its largest, shape (U, len(gamma))."""
+    """Return the likelihood of each unit at each gamma, relative to its maximum, shape (U, len(gamma))."""
     likelihood = by_unit_and_cell(table, table.impressions - table.clicks) @ np.log1p(-np.outer(theta, gamma))
     likelihood += np.outer(table.sum_by_unit(table.clicks), np.log(gamma))
     likelihood -= likelihood.max(axis=1, keepdims=True)

@@ -1,7 +1,7 @@
-"""Names and defaults that options choose from, and the tables of plug-ins; light, so that help starts at once.
+"""Values and defaults of options, tables of plug-ins, and settings NAME=VALUE.
 
-The command line, its help and what goes with what are made from the tables and from the attributes of the classes; only
-what is used is imported.
+The command line and its help are made from these tables and from attributes of the plug-in classes. This module imports
+little, and a plug-in is imported only when it is used, so that `--help` starts fast.
 """
 
 import operator
@@ -21,53 +21,53 @@ from posbias.core.errors import UsageError
 # --- reading ----------------------------------------------------------------------------------------------------
 
 Impressions = Literal["hits", "events"]
-"""Records that count as shown in UBI."""
+"""Records of UBI that count as impressions."""
 
 DuplicateDocs = Literal["error", "first", "keep"]
-"""Treatment of a document that stands twice on a page."""
+"""Treatment of a document that a page shows several times."""
 
 Warehouse = Literal[
     "duckdb", "sqlite", "postgres", "clickhouse", "spark", "bigquery", "snowflake", "databricks", "redshift", "trino"
 ]
-"""The dialects of SQL that queries are written in; those of the last five have not been run."""
+"""SQL dialects of generated queries; queries in the last five have not been run."""
 
 Ids = Literal["hash", "number"]
-"""Replacements of ids that stay in a warehouse: salted hashes, or numbers that hold in one result."""
+"""Replacements of ids that must not leave a warehouse: salted hashes, or numbers that are valid in one result only."""
 
 OnBadRows = Literal["error", "drop"]
-"""Treatment of rows that break the rules."""
+"""Treatment of rows that break the row contract."""
 
 MOST_BAD_ROWS = 0.05
-"""The share of the rows that may be left out because they break the contract, unless another share is given."""
+"""Default of the largest share of rows that may be dropped because they break the contract."""
 
 CheckPages = Literal["sample", "all"]
-"""Which pages of a large log are looked at."""
+"""Pages of a large log that are checked."""
 
 EngineName = Literal["polars", "spark"]
-"""The engine that reads and counts rows."""
+"""Engine that reads and counts rows."""
 
 # --- estimating -------------------------------------------------------------------------------------------------
 
 ServingEngine = Literal["vespa", "opensearch", "elasticsearch", "elasticsearch-ltr", "solr"]
-"""Search engines that load a ranker; Elasticsearch's own `learning_to_rank`, and the plugin."""
+"""Search engines that rankers are exported to; `elasticsearch` is its own `learning_to_rank`, `-ltr` the plug-in."""
 
 CategoriesAs = Literal["sets", "codes"]
-"""What becomes of a feature that is text: a query for each set of its values, or a field with the number of each."""
+"""Export of a text feature: a query for each set of its values, or a field with the number of each value."""
 
 Period = Literal["auto", "none", "hour", "day", "week"]
-"""The length of periods between which attractiveness may differ."""
+"""Length of the periods between which attractiveness may differ."""
 
 Cluster = Literal["query", "pair", "session", "column", "two-way"]
-"""The clusters of standard errors."""
+"""Clusters of standard errors."""
 
 CellForm = Literal["free", "product"]
-"""Whether each cell has a number of its own, or each value of the position and of a cell's other columns an effect."""
+"""Form of theta over cells: one parameter per cell, or the product of effects of the position and of other columns."""
 
 Shrink = Literal["auto", "none"]
 """Whether contexts are shrunk towards each other."""
 
 FREE = "free"
-"""The name of no shape."""
+"""Name of the choice without a shape: one parameter per position."""
 
 LARGEST_ERROR = 0.25
 """Standard error of log propensity up to which a free estimate is good enough to make weights from."""
@@ -84,39 +84,39 @@ Source = Literal["smooth", "fitted"]
 """Which propensities are used where the fitted ones are not sure."""
 
 Negatives = Literal["clamp", "posterior"]
-"""The weight of rows without clicks."""
+"""Definition of the negative weight of the pointwise layout."""
 
 Rate = Literal["posterior", "coec", "ips"]
-"""The source of the label of a judgment."""
+"""Kind of label of the judgments layout."""
 
 MultipleTests = Literal["none", "bonferroni", "fdr"]
-"""The error rate that a level of significance bounds."""
+"""Error rate that a level of significance bounds."""
 
 Candidates = Literal["page", "query"]
-"""The documents among which one is ranked."""
+"""Documents among which a ranking is evaluated."""
 
 Credit = Literal["plain", "pairs"]
 """Clicks on an interleaved page that are credited: all below the common prefix of both rankings, or those in rounds in
 which the rankers order the two documents differently."""
 
 Order = Literal["score", "rank"]
-"""What puts the documents of a ranking in order: the largest score, or the smallest rank, first."""
+"""Order of the documents of a ranking: largest score first, or smallest rank first."""
 
 MARGIN_LIMIT = 0.5
-"""Weight of -tau^2 from which on the objective of pairs falls without end as tau grows."""
+"""Weight of -tau^2 from which the objective of gbrank is unbounded below as tau grows."""
 
 Balance = Literal["traffic", "sqrt", "query"]
 BALANCES: dict[Balance, float] = {"traffic": 0.0, "sqrt": 0.5, "query": 1.0}
-"""The power of N / N_q by which an impression of query q counts, N the mean of N_q."""
+"""Exponent of N / N_q in the weight of an impression of query q, with N the mean of the impressions N_q."""
 
 Vectors = Literal["treatment", "control"]
-"""Which factors of documents rank, where there are those of rows placed at random and those of the others."""
+"""Document factors used for ranking: those of randomised rows, or those of other rows."""
 
 TieDistance = Literal["squared", "absolute"]
-"""How the two are held together."""
+"""Distance in the penalty on differences between these two sets of factors."""
 
 PENALTIES = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-"""Penalties of factors to choose from, where none is named."""
+"""Penalties of factors to choose from by held-out impressions."""
 
 # --- plug-ins: what help and options call each, in the order of help, and its class ------------------------------
 
@@ -124,7 +124,7 @@ MODELS = {
     "pbm": "posbias.core.models.position_based:PositionBasedModel",
     "ubm": "posbias.core.models.position_based:UserBrowsingModel",
 }
-"""Click models that have a propensity by cell."""
+"""Click models with a propensity per cell."""
 
 CLICK_MODELS = {
     **MODELS,
@@ -148,20 +148,20 @@ ESTIMATORS = {
     "randomized": "posbias.core.estimators.methods:RandomizedEstimator",
     "ctr": "posbias.core.estimators.methods:ClickRateEstimator",
 }
-"""Ways to estimate from counts."""
+"""Methods that estimate from counts."""
 
 METHODS_OF_ROWS = {
     "features": "posbias.core.estimators.methods:FeaturesMethod",
     "regression-em": "posbias.core.estimators.methods:RegressionEMMethod",
 }
-"""Ways to estimate from rows with features."""
+"""Methods that estimate from impressions with features."""
 
 SHAPES = {
     "monotone": "posbias.core.shapes.monotone:MonotoneShape",
     "power": "posbias.core.shapes.linear:PowerShape",
     "smooth": "posbias.core.shapes.smooth:SmoothShape",
 }
-"""Shapes of the propensity curve beside `FREE`."""
+"""Shapes of the propensity curve other than `FREE`."""
 
 LAYOUTS = {
     "pointwise": "posbias.core.training.layout:PointwiseLayout",
@@ -170,7 +170,7 @@ LAYOUTS = {
     "pairs": "posbias.core.training.layout:PairsLayout",
     "judgments": "posbias.core.training.layout:JudgmentsLayout",
 }
-"""Rows of training files."""
+"""Layouts of training files."""
 
 LEARNERS = {
     "auto": "posbias.core.learners.auto:AUTO",
@@ -193,7 +193,7 @@ LEARNERS = {
     "cause": "posbias.core.learners.factors:CAUSE",
     "regression-em": "posbias.core.learners.trees:REGRESSION_EM",
 }
-"""Ways to learn a ranker."""
+"""Learners of rankers."""
 
 FORMATS = {
     "parquet": "posbias.io.training.format:PARQUET",
@@ -215,26 +215,26 @@ FORMS = {
     "metarank": "posbias.io.forms.form:Metarank",
     "yandex": "posbias.io.forms.form:Yandex",
 }
-"""Raw files of known sources."""
+"""Formats of raw logs of known products."""
 
 
 LARGEST_STRENGTH = 1e9
-"""More than that outweighs any pair of any log."""
+"""Largest strength of a prior: more would outweigh any pair of any log."""
 
 SMALLEST_PSEUDO_COUNT = 1e-6
-"""Less than that is as good as nothing; and quadrature, whose nodes crowd at 0 or 1 then, loses its digits."""
+"""Smallest pseudo-count of a prior: less has no effect, and makes quadrature inaccurate (its nodes crowd at 0 or 1)."""
 
 
 @dataclass(frozen=True)
 class BetaPrior:
-    """A Beta(s v, s (1 - v)) prior of a probability: worth s earlier impressions with mean v.
+    """Beta(s v, s (1 - v)) prior of a probability: equivalent to s earlier impressions with mean v.
 
     Raises:
         UsageError: the mean or the strength is out of range.
     """
 
     mean: float  # v, 0 < v < 1
-    strength: float  # s from 0 to 1e9, in impressions; 0 says nothing
+    strength: float  # s from 0 to 1e9, in impressions; 0 has no effect
 
     def __post_init__(self) -> None:
         if not 0 < self.mean < 1:
@@ -253,7 +253,7 @@ class BetaPrior:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `MEAN:STRENGTH`, e.g. `0.5:2`.
+        """Parse `MEAN:STRENGTH`, e.g. `0.5:2`.
 
         Raises:
             UsageError: the text has another form, or a value is out of range.
@@ -268,12 +268,12 @@ class BetaPrior:
 
     @property
     def pseudo_clicks(self) -> float:
-        """Clicks that the prior is worth, s v."""
+        """Clicks to which the prior is equivalent, s v."""
         return self.strength * self.mean
 
     @property
     def pseudo_skips(self) -> float:
-        """Impressions without a click that the prior is worth, s (1 - v)."""
+        """Impressions without a click to which the prior is equivalent, s (1 - v)."""
         return self.strength * (1 - self.mean)
 
 
@@ -282,20 +282,20 @@ _FORM = re.compile(r"(?P<column>[^=]+)=(?P<value>.*?)(?:@(?P<positions>\d+(?:,\d
 
 @dataclass(frozen=True)
 class RandomizedRows:
-    """Rows whose document was placed at random: where a column holds a value, at all positions or at some of them.
+    """Description of randomised rows: those with a value in a column, at all positions or at some.
 
     Attributes:
         positions: the positions, from 1, among which the documents were permuted; empty for all positions of the page.
             Two of them are a swap experiment.
     """
 
-    column: str  # the column that marks them
-    value: str  # what it holds there, as text (true and false for booleans)
+    column: str  # the column that marks randomised rows
+    value: str  # its value on them, as text (true and false for booleans)
     positions: tuple[int, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `COLUMN=VALUE` (whole pages) or `COLUMN=VALUE@1,5` (documents swapped between positions 1 and 5).
+        """Parse `COLUMN=VALUE` (whole pages) or `COLUMN=VALUE@1,5` (documents swapped between positions 1 and 5).
 
         Raises:
             UsageError: the text has another form, or names positions that are not at least two different ones from 1.
@@ -314,26 +314,24 @@ class RandomizedRows:
         return cls(match["column"], match["value"], positions)
 
     def __str__(self) -> str:
-        """As it is written on the command line."""
+        """Format as on the command line."""
         at = f"@{','.join(map(str, self.positions))}" if self.positions else ""
         return f"{self.column}={self.value}{at}"
 
 
 @dataclass(frozen=True)
 class Plugin(ABC):  # noqa: B024 - those below have some
-    """Base of all plug-ins. They have no state: two of one class are equal, wherever they were made."""
+    """Base of all plug-ins. Plug-ins have no state: all instances of a class are equal, in every process."""
 
     name: str = field(init=False)  # on the command line
-    takes: tuple[str, ...] = field(
-        default=(), init=False
-    )  # the options that not all plug-ins of its kind know and this one does
+    takes: tuple[str, ...] = field(default=(), init=False)  # options that this plug-in supports and others may not
 
 
-P = TypeVar("P")  # a class below `Plugin`, or a value with its attributes
+P = TypeVar("P")  # a subclass of `Plugin`, or a value with its attributes
 
 
 def unknown_name(flag: str, name: str, known: Sequence[str]) -> UsageError:
-    """The error that an option takes no such name, with those that it takes and the nearest of them."""
+    """Return the error for an unknown name, with all known names and the most similar."""
     close = get_close_matches(name, known, n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
     return UsageError(f"{flag} {name}: unknown name; choose from {', '.join(known)}.{hint}")
@@ -341,26 +339,26 @@ def unknown_name(flag: str, name: str, known: Sequence[str]) -> UsageError:
 
 @dataclass(frozen=True)
 class Room(Generic[P]):
-    """The plug-ins of a kind."""
+    """Plug-ins of one kind, by name."""
 
-    paths: Mapping[str, str]  # module:class of each, or module:VALUE, by name
-    flag: str  # the option that names one
+    paths: Mapping[str, str]  # `module:Class` or `module:VALUE`, by name
+    flag: str  # the option that chooses a plug-in
 
     def names(self) -> list[str]:
-        """Names of the plug-ins, in the order of help; none is loaded."""
+        """Return the names of the plug-ins, in the order of help, without importing them."""
         return list(self.paths)
 
     @cached_property
     def plugins(self) -> dict[str, P]:
-        """All plug-ins by name, in the order of help: all their files are loaded."""
+        """All plug-ins by name, in the order of help; imports all their modules."""
         return {name: self.get(name) for name in self.paths}
 
     def that_take(self, option: str) -> list[str]:
-        """Names of the plug-ins that know an option that is not for all."""
+        """Return the names of the plug-ins that support an option."""
         return [name for name, plugin in cast("dict[str, Any]", self.plugins).items() if option in plugin.takes]
 
     def get(self, name: str) -> P:
-        """The plug-in of that name; no other is loaded.
+        """Import and return the plug-in of this name, and no other.
 
         Raises:
             UsageError: there is none.
@@ -380,17 +378,17 @@ _READERS: Mapping[type, Callable[[str], Any]] = {bool: _SWITCH.__getitem__, int:
 
 
 def setting(help_text: str, default: Any = None, **limits: float) -> Any:  # noqa: ANN401 - the value of a field
-    """Declare a field that an option NAME=VALUE sets, with limits `gt`, `ge`, `lt` and `le`."""
+    """Declare a dataclass field that an option NAME=VALUE sets, with limits `gt`, `ge`, `lt` and `le`."""
     return field(default=default, metadata={"help": help_text, "limits": limits})
 
 
 def settings_of(kind: type) -> dict[str, Field[Any]]:
-    """The fields of a dataclass that are settings, by name."""
+    """Return the fields of a dataclass that are settings, by name."""
     return {entry.name: entry for entry in fields(kind) if "help" in entry.metadata}
 
 
 def range_of(entry: Field[Any], hint: Any) -> str:  # noqa: ANN401 - a type
-    """The values that a setting takes, in words."""
+    """Describe the values of a setting in words."""
     kinds = _kinds(hint)
     if bool in kinds or isinstance(kinds[0], str):
         return " or ".join(_SWITCH if bool in kinds else kinds)
@@ -401,13 +399,13 @@ def range_of(entry: Field[Any], hint: Any) -> str:  # noqa: ANN401 - a type
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a type
-    """The type of a setting that is not None, or the values of its literal."""
+    """Return the type of a setting (of `T | None`, T), or the values of its Literal."""
     hint = next((kind for kind in get_args(hint) if get_args(kind)), hint)
     return get_args(hint) or (hint,)
 
 
 def read_settings(flag: str, texts: Sequence[str], kind: type) -> dict[str, Any]:
-    """Read `NAME=VALUE`, each a setting of a dataclass.
+    """Parse texts `NAME=VALUE` as settings of a dataclass.
 
     Raises:
         UsageError: a name is unknown or given twice, or a value is of another type, or out of range.
@@ -432,12 +430,12 @@ def read_settings(flag: str, texts: Sequence[str], kind: type) -> dict[str, Any]
 
 
 ROW_SHARE = 0.5
-"""Of the documents, which each tree sees: trees that see all of them learn the chance in clicks."""
+"""Share of documents on which each tree is fitted: trees on all documents overfit the noise of clicks."""
 
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """Options of learning. Those with a help text belong to the learners that take them; the others are for all."""
+    """Options of learning. Fields with a help text apply to learners that take them; the others to all learners."""
 
     trees: int = setting("Number of trees; of gbrank, in fits of 20.", 200, ge=1, le=100_000)
     learning_rate: float = setting("Shrinkage of each tree.", 0.05, gt=0, le=1)
@@ -485,8 +483,8 @@ class LearningOptions:
     gradient_reversal: float = setting(
         "Strength of the reversed gradient that keeps position from predicting clicks.", 0.0, ge=0, lt=inf
     )
-    row_share: float = ROW_SHARE  # of the documents, drawn anew for each tree
-    early_stopping: int | None = None  # after so many rounds in which held-out queries became no more likely
+    row_share: float = ROW_SHARE  # share of documents, drawn anew for each tree
+    early_stopping: int | None = None  # stop after so many rounds without a better likelihood of held-out queries
     seed: int = 0
 
 

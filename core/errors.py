@@ -1,4 +1,4 @@
-"""Every error that a user can cause, in one tree, and text made safe to print.
+"""Errors that a user can cause, in one tree, and functions that make text safe to print.
 
 PosbiasError
 ├── UsageError              an option, or a combination of options, that cannot work
@@ -13,8 +13,8 @@ PosbiasError
 ├── OutputError             a target that cannot be written
 └── EngineError             an engine that cannot start, or that broke down
 
-A log may hold any character, and a terminal acts on some: it moves the cursor, changes colours and titles, or turns
-the order of letters around.
+Text of a log may contain any character, and terminals interpret some: they move the cursor, change colours and titles,
+or reverse the order of letters. Text may also contain passwords and keys.
 """
 
 import html
@@ -27,10 +27,10 @@ from typing import Any, Self, cast
 
 
 class PosbiasError(Exception):
-    """The root of the tree: what the command line turns into one message and exit code 2.
+    """Root of the tree: the command line prints its message and exits with code 2.
 
     Attributes:
-        lines: of the message. A line break within one of them is that of a value, and is printed as an escape.
+        lines: of the message. A line break within a line belongs to a value, and is printed as an escape.
     """
 
     def __init__(self, *lines: str) -> None:
@@ -38,7 +38,7 @@ class PosbiasError(Exception):
         self.lines = lines
 
     def reworded(self, change: Callable[[str], str]) -> Self:
-        """The same error with each line changed."""
+        """Return a copy of the error with each line changed."""
         error = copy(self)
         error.lines = tuple(map(change, self.lines))
         error.args = ("\n".join(error.lines),)
@@ -61,8 +61,8 @@ class RoleError(SchemaError):
     """A role that no column of a log plays, or that several could.
 
     Attributes:
-        options: what to say instead: options with columns, or with COLUMN where there is no guess.
-        several: the columns that could each play a role, by the option that names it.
+        options: options to use instead, with a guessed column, or with COLUMN if there is no guess.
+        several: columns that could each play a role, by the option that names it.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class MissingExtraError(PosbiasError):
 
     @classmethod
     def of(cls, feature: str, *packages: str) -> Self:
-        """Name the feature that needs packages and the command that installs these: posbias itself is on no index."""
+        """Create the error for a feature and the packages that it needs, which are named as posbias is on no index."""
         is_missing = "which is not installed" if len(packages) == 1 else "which are not all installed"
         install = f"python3 -m pip install {' '.join(packages)}"
         return cls(f"{feature} needs {' and '.join(packages)}, {is_missing}. Run: {install}")
@@ -121,17 +121,17 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escape_unseen(text: str, *, keep: str = "") -> str:
-    r"""A text with each unseen character written as Python writes it, e.g. `\x1b`, `\u202e`.
+    r"""Replace invisible characters by Python's escapes, e.g. `\x1b`, `\u202e`.
 
     Args:
-        text: what is shown.
-        keep: unseen characters that stay as they are.
+        text: the text.
+        keep: invisible characters that stay.
     """
     return _UNSEEN.sub(lambda match: match[0] if match[0] in keep else _as_escape(match[0]), text)
 
 
 def escape_unseen_in_json(text: str) -> str:
-    r"""JSON that says the same without unseen characters, `\u007f`; those between its values stay."""
+    r"""Replace invisible characters in JSON by JSON's escapes, e.g. `\u007f`; line breaks stay."""
     return _UNSEEN.sub(lambda match: match[0] if match[0] == "\n" else json.dumps(match[0])[1:-1], text)
 
 
@@ -166,10 +166,10 @@ _TOKEN_OF_AWS = re.compile(r"(<Token[^<>]{0,20}>)[^<>]+")
 
 
 def mask_secrets(text: str) -> str:
-    """A text in which `***` stands for passwords and keys.
+    """Replace passwords and keys in a text by `***`.
 
-    These are what stands before the @ of a URL, parameters of a URL that sign it (`X-Amz-Signature`, `sig`, `token`,
-    ...), and settings such as `aws_secret_access_key=`.
+    These are user names and passwords before the @ of a URL, parameters that sign a URL (`X-Amz-Signature`, `sig`,
+    `token`, ...), settings such as `aws_secret_access_key=`, authorization headers, and AWS session tokens.
     """
     if "@" in text:
         text = _USERINFO.sub(lambda match: match[0] if _of_place(match) else f"{match[1]}{MASK}@", text)
@@ -179,17 +179,17 @@ def mask_secrets(text: str) -> str:
 
 
 def holds_key(url: str) -> bool:
-    """Whether a parameter of a URL, in its query or its fragment, is a password or a key."""
+    """Return whether a parameter in the query or fragment of a URL is a password or a key."""
     return _PARAMETER.search(url) is not None
 
 
 def mask_secrets_in_values(content: object) -> Any:  # noqa: ANN401 - what was given
-    """Plain values (of JSON) with all their texts masked; keys stay."""
+    """Mask secrets in all strings of nested JSON values, but not in the keys of objects."""
     return _with_texts(content, mask_secrets)
 
 
 def values_without_markup(content: object) -> Any:  # noqa: ANN401 - what was given
-    r"""Plain values (of JSON) whose texts begin no tag and no comment (`\x3cb>`), in whatever page they are put."""
+    r"""Escape `<` where it would start a tag or comment (`\x3cb>`) in all strings of JSON values, not in keys."""
     return _with_texts(content, lambda text: _TAG.sub(lambda match: _as_escape(match[0]), text))
 
 
@@ -207,7 +207,7 @@ def _with_texts(content: object, change: Callable[[str], str]) -> Any:  # noqa: 
 
 
 def without_userinfo(url: str) -> str:
-    """The URL of an object store without what stands before its @, which says nothing of where the object is."""
+    """Drop the user name and password before the @ of an object store's URL, which do not identify the object."""
     match = _USERINFO.match(url, url.find(":") + 1)
     if match is None or _of_place(match):
         return url
@@ -215,7 +215,7 @@ def without_userinfo(url: str) -> str:
 
 
 def _of_place(match: re.Match[str]) -> bool:
-    """Whether it only looks like user and password: a port, a container of Azure's, or no URL at all."""
+    """Return whether a match of `_USERINFO` is no user and password but a port, an Azure container, or no URL."""
     before = match.string[max(match.start() - 1 - _LONGEST_SCHEME, 0) : match.start() - 1]
     scheme = _SCHEME.search(before)
     kind, after = scheme[0].lower() if scheme else "", match[3]
@@ -227,28 +227,28 @@ def _of_place(match: re.Match[str]) -> bool:
 
 
 def printable(text: str) -> str:
-    """A name, a value or a sentence on one line, without secrets and with unseen characters as escapes."""
+    """Make a text safe to print on one line: mask secrets, and replace invisible characters by escapes."""
     return escape_unseen(mask_secrets(text))
 
 
 def html_text(text: str, *, keep: str = "") -> str:
-    """A text as HTML that shows it, also between quotes, without secrets and with unseen characters as escapes.
+    """Escape a text for HTML, also within quotes; mask secrets, and replace invisible characters by escapes.
 
     Args:
-        text: what is shown.
-        keep: unseen characters that stay as they are.
+        text: the text.
+        keep: invisible characters that stay.
     """
     return html.escape(escape_unseen(mask_secrets(text), keep=keep))
 
 
 def printable_lines(lines: Iterable[str]) -> str:
-    """A message of several lines, each as `printable` has it; those after the first are indented."""
+    """Join the lines of a message, each made `printable`, and indent all but the first."""
     first, *others = map(printable, lines)
     return "\n".join([first, *(line if line.startswith(" ") else f"  {line}" for line in others)])
 
 
 def plural(number: float, noun: str) -> str:
-    """A count with its noun, e.g. `1,204 clicks`, `1 query`."""
+    """Format a count with its noun in the singular or plural, e.g. `1,204 clicks`, `1 query`; pass the plural."""
     count = f"{number:,.0f}"
     if count != "1":
         return f"{count} {noun}"
@@ -256,17 +256,17 @@ def plural(number: float, noun: str) -> str:
 
 
 def population(whom: str = "queries like these") -> str:
-    """Whom intervals and standard errors are about: what another log of these may give."""
+    """Return the sentence on the population for which intervals and standard errors hold."""
     return f"95 % intervals and standard errors hold for {whom}, of which this log is a sample."
 
 
 class Coded(IntEnum):
-    """A code for what becomes of a row or a record, in words as they stand in manifests and messages."""
+    """Code of the outcome of a row or record, with its words in manifests and messages."""
 
     words: str
 
     def __new__(cls, number: int, words: str) -> Self:
-        """A number with its words."""
+        """Create a member with its number and words."""
         member = int.__new__(cls, number)
         member._value_ = number
         member.words = words

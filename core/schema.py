@@ -1,11 +1,8 @@
-"""The glossary as columns: which role each column of a log plays, and by which names it is known.
+"""Column names of logs, statistics and results; the roles of a log's columns; and the periods of time.
 
 A *session* is one results page shown once (not a visit). An *impression* is one (session, document, position).
-A *position* is a slot, 1-based inside the tool. A *pair* is a (query, document).
-
-Periods: how finely statistics keep time, and how long the parts of a log are within which gamma is one.
-
-A stratum is a pair within a week, a day or an hour. Statistics keep the beginning of what is finest.
+A *position* is a slot, 1-based inside the tool. A *pair* is a (query, document). A *stratum* is a pair within a period
+(week, day or hour), in which its attractiveness gamma is constant. Statistics store the start of the finest period.
 """
 
 from collections.abc import Sequence
@@ -40,10 +37,10 @@ FLAGS: dict[str, str] = {
     IMPRESSIONS: "--impressions",
     PERIOD: "--timestamp",
 }
-"""The options that name the columns of roles."""
+"""Options that name the columns of roles."""
 
 RESERVED = frozenset((*FLAGS, PREVIOUS_CLICK, RANDOMIZED, CLICKS, "rejected", "rows"))
-"""Names of our own, which no further column of a log may take."""
+"""Column names of posbias, which further columns of a log must not have."""
 
 OUTPUT_COLUMNS = frozenset(
     (
@@ -56,7 +53,7 @@ OUTPUT_COLUMNS = frozenset(
         *("arms_propensity", "arms_std_error", "arms_ci_low", "arms_ci_high", "cell_number"),
     )
 )
-"""Columns beside contexts: those of the tables of a fit, and of what they are made from."""
+"""Columns of the tables of a fit."""
 
 NAMES_TAKEN = {
     "--context": RESERVED | OUTPUT_COLUMNS,
@@ -64,12 +61,12 @@ NAMES_TAKEN = {
     "--for-each": RESERVED | OUTPUT_COLUMNS,
     **dict.fromkeys(("--stratify", "--period-column", "--cluster-column", "--arm"), RESERVED),
 }
-"""The names that a column cannot have which goes into tables under its own name, by the option that names it."""
+"""Names that a column must not have if it enters tables under its own name, by the option that names it."""
 
 NO_PREVIOUS_CLICK = 0
-"""The value of `previous_click` where nothing above was clicked."""
+"""Value of `previous_click` without a click above."""
 
-# Well-known column names per role, compared without regard to case. The role's own name comes first.
+# Well-known column names of each role, not case-sensitive; the role's own name comes first
 ALIASES: dict[str, tuple[str, ...]] = {
     SESSION: (SESSION, "session_id", "serp_id", "page_view_id", "impression_id", "search_id"),
     QUERY: (QUERY, "query_id", "qid"),
@@ -79,62 +76,62 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 KEY_ROLES = tuple(ALIASES)
-"""The roles whose columns are recognised by name unless they are named."""
+"""Roles whose columns are recognised by name unless an option names them."""
 
 
 NO_SUM_OF_RANKS = (
     "A sum or an average of positions, also a sum divided by impressions, is no position: what was shown at 1 and at 9 "
     "was never at 5. Export a row for each impression, or sums of each query, document and position."
 )
-"""Why averages of positions are refused, and what to do."""
+"""Message that averages of positions cannot be used."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Which columns of a log play which role, several of which may form one key.
+    """Columns of a log by role; several columns may form one key.
 
-    A request names some of them, or none: the others are recognised by their names. Of an opened log, `session` is
-    empty and `click` None where it has none.
+    In a request, roles without a column are to be recognised by name. In an opened log, all are resolved: `session` is
+    empty and `click` None if the log has none.
     """
 
     session: tuple[str, ...] = ()
     query: tuple[str, ...] = ()
     doc: tuple[str, ...] = ()
     position: str | None = None
-    click: str | None = None  # the number of clicks, where a row stands for several impressions
+    click: str | None = None  # with `impressions`, the number of clicks
     weight: str | None = None
     timestamp: str | None = None
-    cell: tuple[str, ...] = ()  # with the position, what examination depends on
+    cell: tuple[str, ...] = ()  # on which examination depends besides the position
     context: tuple[str, ...] = ()
-    stratify: tuple[str, ...] = ()  # tells strata apart
-    each: tuple[str, ...] = ()  # tells whole fits apart
-    only: tuple[tuple[str, object], ...] = ()  # columns, and the values of the rows that are read; others are left out
-    version: tuple[str, ...] = ()  # that of the ranker, which tells strata apart
-    cluster: tuple[str, ...] = ()  # for standard errors alone
-    arm: tuple[str, ...] = ()  # which arm of an experiment a page was in
+    stratify: tuple[str, ...] = ()  # by which attractiveness may differ
+    each: tuple[str, ...] = ()  # by which separate fits are made
+    only: tuple[tuple[str, object], ...] = ()  # (column, value): rows with other values are dropped
+    version: tuple[str, ...] = ()  # version of the ranker, by which attractiveness may differ
+    cluster: tuple[str, ...] = ()  # clusters of standard errors
+    arm: tuple[str, ...] = ()  # arm of an experiment
     randomized: tuple[RandomizedRows, ...] = ()
     features: tuple[str, ...] = ()
-    features_by: str = "--feature"  # the options that name them
-    impressions: str | None = None  # how many a row stands for
-    counted: tuple[str, ...] = ()  # numbers by which a table of sums was counted already: of cells and experiments
-    clicked: str | None = None  # lists the documents of a page that were clicked
-    page: str | None = None  # numbers results pages on which positions begin anew
-    no_query: bool = False  # then `query` is `doc`: a document is compared with itself
-    no_page: bool = False  # whether no column numbers results pages, whatever its name
-    no_session: bool = False  # whether no column tells pages apart, whatever its name: a row with lists is one
-    guessed: tuple[tuple[str, str], ...] = ()  # options with columns that were taken from likely, not certain names
+    features_by: str = "--feature"  # the option that names them, for messages
+    impressions: str | None = None  # number of impressions, if a row is a sum
+    counted: tuple[str, ...] = ()  # key columns of a table of sums: previous click, experiment
+    clicked: str | None = None  # list of the clicked documents of a page
+    page: str | None = None  # number of the results page, if positions start anew on each
+    no_query: bool = False  # whether `query` is `doc`: a document is compared with itself only
+    no_page: bool = False  # whether `page` must not be recognised by name
+    no_session: bool = False  # whether `session` must not be recognised by name, as if each row with lists is a page
+    guessed: tuple[tuple[str, str], ...] = ()  # (option, column) recognised by a likely, not certain name
 
     def with_defaults(self, session: str, query: str, doc: str) -> "Roles":
-        """The columns that were named, and these for the others, beside `position` and `click`."""
+        """Fill roles without a column: with these keys, and with `position` and `click`."""
         key = {SESSION: self.session or (session,), QUERY: self.query or (query,), DOC: self.doc or (doc,)}
         return replace(self, **key, position=self.position or POSITION, click=self.click or CLICK)
 
     def ids(self) -> list[str]:
-        """The columns that tell pairs apart, each once, in the log's own names."""
+        """Return the columns of query and document, each once."""
         return list(dict.fromkeys([*self.query, *self.doc]))
 
     def columns(self) -> list[str]:
-        """Every column that plays a role, each once, in the log's own names."""
+        """Return all columns that have a role, each once."""
         single = (self.position, self.page, self.click, self.clicked, self.weight, self.impressions, self.timestamp)
         names = [*self.session, *self.query, *self.doc, *(c for c in single if c is not None)]
         further = [*self.cell, *self.context, *self.stratify, *self.each, *self.version, *self.cluster, *self.arm]
@@ -143,45 +140,45 @@ class Roles:
 
 
 Resolution = Literal["day", "hour", "quarter"]
-"""Resolution of time in statistics: days (as dates), hours, or quarters of an hour (as times)."""
+"""Resolution of time in statistics: days (Date), hours, or quarters of an hour (Datetime)."""
 
 RESOLUTIONS: tuple[Resolution, ...] = ("day", "hour", "quarter")
 """From the coarsest to the finest."""
 
 Length = Literal["none", "week", "day", "hour"]
-"""How long a period is within which attractiveness is one; `none` for the whole log."""
+"""Length of the periods within which attractiveness is constant; `none`: the whole log."""
 
 LENGTHS: tuple[Length, ...] = ("none", "week", "day", "hour")
 """From the coarsest to the finest."""
 
 EVERY: dict[str, str] = {"week": "1w", "day": "1d", "hour": "1h", "quarter": "15m"}
-"""Resolutions in Polars' words."""
+"""Resolutions and lengths as Polars writes durations."""
 
 COARSER = frozenset(f"posbias_{length}" for length in LENGTHS[1:])
-"""The columns of periods that are coarser than what statistics keep."""
+"""Columns of periods coarser than those of the statistics."""
 
 HALF = "posbias_half"
-"""Whether a row lies in the later half of its stratum, by impressions."""
+"""Column: whether a row lies in the later half of its stratum's impressions."""
 
 
 def with_periods(frame: pl.DataFrame, unit: tuple[str, ...]) -> pl.DataFrame:
-    """Statistics, or impressions, with the columns of periods that a unit has and the statistics have not."""
-    made = [
+    """Add the columns of coarser periods that are among the key columns of a unit."""
+    periods = [
         pl.col(PERIOD).dt.truncate(EVERY[length]).alias(f"posbias_{length}")
         for length in LENGTHS[1:]
         if f"posbias_{length}" in unit
     ]
-    return frame.with_columns(made) if made else frame
+    return frame.with_columns(periods) if periods else frame
 
 
-def coarsest(kept: Sequence[Resolution | None]) -> Resolution | None:
-    """The finest resolution that all of several statistics have."""
-    if None in kept:
+def coarsest(resolutions: Sequence[Resolution | None]) -> Resolution | None:
+    """Return the coarsest of several resolutions; None if one is None, or without any."""
+    if None in resolutions:
         return None
-    return next((resolution for resolution in RESOLUTIONS if resolution in kept), None)
+    return next((resolution for resolution in RESOLUTIONS if resolution in resolutions), None)
 
 
-def coarsen_periods(statistics: pl.LazyFrame, kept: Resolution) -> pl.LazyFrame:
-    """Statistics that keep time more finely, with coarser periods; rows of equal keys are not added up."""
-    period = pl.col(PERIOD).dt.truncate(EVERY[kept])
-    return statistics.with_columns(period.cast(pl.Date) if kept == "day" else period)
+def coarsen_periods(statistics: pl.LazyFrame, resolution: Resolution) -> pl.LazyFrame:
+    """Truncate the periods of statistics to a coarser resolution; rows of equal keys are not merged."""
+    period = pl.col(PERIOD).dt.truncate(EVERY[resolution])
+    return statistics.with_columns(period.cast(pl.Date) if resolution == "day" else period)

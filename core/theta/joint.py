@@ -1,18 +1,18 @@
-"""Joint estimation of examination and attractiveness by EM, the textbook algorithm.
+"""Joint estimation of examination theta and attractiveness gamma by EM, the textbook algorithm.
 
 P(click) = theta_e gamma_j. E-step, for an impression without a click (a click implies both events):
 
     P(E = 1 | c = 0) = theta (1 - gamma) / (1 - theta gamma),  P(A = 1 | c = 0) = gamma (1 - theta) / (1 - theta gamma)
 
-M-step: averages of the events, with a Beta prior of mean v and strength s each. Both steps together, with
-w_je = (n - c) / (1 - gamma_j theta_e), are one pass over the entries:
+M-step: means of the expected events, with Beta priors of mean v and strength s. With
+w_je = (n - c) / (1 - gamma_j theta_e), both steps are one pass over the entries:
 
     1 - gamma_j' = (s (1 - v) + (1 - gamma_j) sum_e w_je) / (s + sum_e n_je)
     1 - theta_e' = (s (1 - v) + (1 - theta_e) sum_j m_j w_je) / (s + sum_j m_j n_je)
 
-Dempster, Laird & Rubin 1977; Dupret & Piwowarski 2008; Wang et al. 2018. Accelerated by SQUAREM (Varadhan & Roland
-2008). Theta and gamma are identified up to a common factor only, and on sparse logs the estimate of theta is
-inconsistent (Neyman & Scott 1948): it is a comparison, not the default.
+Accelerated by SQUAREM (Varadhan & Roland 2008). Theta and gamma are identified up to a common factor only, and on
+sparse logs the estimate of theta is inconsistent (Neyman & Scott 1948): it serves for comparison and is not the
+default. Sources: Dempster, Laird & Rubin 1977; Dupret & Piwowarski 2008; Wang et al. 2018.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ START = 0.5
 LARGEST = 1 - 1e-6
 """Upper bound of theta and gamma: theta gamma = 1 would divide by zero."""
 
-_TINY = 1e-300  # an extrapolation stays above 0, from where EM could not return
+_TINY = 1e-300  # extrapolations stay above 0, which EM could not leave
 _THETA, _GAMMA = "theta", "gamma"
 _CYCLE = 3  # steps in one cycle of SQUAREM
 
@@ -38,26 +38,26 @@ _CYCLE = 3  # steps in one cycle of SQUAREM
 class JointOptions:
     """Options of the joint estimate."""
 
-    examination_prior: BetaPrior = BetaPrior(0.5, 2.0)  # Beta prior of every theta_e; strength 0 is maximum likelihood
-    attractiveness_prior: BetaPrior = BetaPrior(0.5, 2.0)  # Beta prior of every gamma_j
-    max_iterations: int = 5_000  # steps at most, each one pass over the entries (SQUAREM's evaluations are counted)
-    # Stop when a step (a cycle of three, when accelerated) changes no theta by more than this share of the largest
-    # theta, and the objective by no more than this share of itself. 0 takes all steps.
+    examination_prior: BetaPrior = BetaPrior(0.5, 2.0)  # of every theta_e; strength 0 is maximum likelihood
+    attractiveness_prior: BetaPrior = BetaPrior(0.5, 2.0)  # of every gamma_j
+    max_iterations: int = 5_000  # most EM steps, each a pass over the entries; a cycle of SQUAREM has three
+    # Converged if a step (or a cycle of SQUAREM) changes no theta by more than this share of the largest theta, and
+    # the objective by no more than this share of itself; 0 takes all steps
     tolerance: float = 1e-8
     accelerate: bool = True  # by SQUAREM, which reaches the same optimum in far fewer steps
 
 
 @dataclass(frozen=True)
 class JointFit:
-    """The joint estimate, on its own scale: only ratios of theta say something about the log."""
+    """Joint estimate, on an arbitrary scale: only ratios of theta are identified."""
 
     # Shape (K,), theta in (0, 1 - 1e-6]; a cell without impressions has the prior's mean, 0.5 without a prior
     examination: Floats
     attractiveness: Floats  # shape (J,), gamma in [0, 1 - 1e-6]
-    converged: bool  # whether the tolerance was reached. False when it is 0: nothing was checked.
-    iterations: int  # steps, or SQUAREM's cycles
+    converged: bool  # whether the tolerance was reached; False if it is 0
+    iterations: int  # steps, or cycles of SQUAREM
     evaluations: int  # passes over the entries
-    options: JointOptions  # with which it was fitted
+    options: JointOptions
     objective: float  # log-likelihood (without the binomials' constants) plus the log of the priors' kernels
 
 
@@ -75,8 +75,8 @@ def fit_joint(
 
     Args:
         table: counts per unit (a pair or signature) and cell.
-        options: by default a prior of 0.5:2 on both, accelerated, to convergence.
-        start: theta to begin with, shape (K,), in (0, 1); each gamma then begins at the clicks over the expected ones.
+        options: by default priors of 0.5:2, accelerated, until convergence.
+        start: initial theta, shape (K,), in (0, 1); each gamma then starts at clicks over expected clicks.
         on_iteration: called after each step or cycle with the passes so far and the change of theta, relative to the
             largest theta.
     """
@@ -100,8 +100,8 @@ def fit_joint(
             point, objective = problem.step_and_objective(point)
         else:
             point = problem.step(point)
-        # relative to the largest theta: a common factor means nothing
-        before_step, after = (of / max(of.max(), _TINY) for of in (theta, point[_THETA]))
+        # Relative to the largest theta, as a common factor is not identified
+        before_step, after = (values / max(values.max(), _TINY) for values in (theta, point[_THETA]))
         change = float(np.abs(after - before_step).max())
         gain = abs(objective - before) / max(abs(objective), _TINY) if np.isfinite(objective) else np.inf
         converged = options.tolerance > 0 and max(change, gain) <= options.tolerance
@@ -117,7 +117,7 @@ _Point = dict[str, Floats]
 
 
 class _Problem:
-    """EM's map, and its objective, on one table. Work arrays of the size of the entries are kept between steps."""
+    """EM steps and objective on one table; work arrays of the size of the entries are reused between steps."""
 
     def __init__(self, table: CountTable, options: JointOptions) -> None:
         self.table = table
@@ -134,7 +134,7 @@ class _Problem:
         self.weights = by_unit_and_cell(table, np.empty_like(table.impressions))
 
     def step(self, point: _Point) -> _Point:
-        """One E-step and M-step."""
+        """Return the point after one E-step and M-step."""
         theta, gamma = point[_THETA], point[_GAMMA]
         np.take(theta, self.table.cell, out=self.complement, mode="clip")  # three times as fast as "raise" with `out`
         self.complement *= np.repeat(gamma, self.lengths)
@@ -149,7 +149,7 @@ class _Problem:
         }
 
     def step_and_objective(self, point: _Point) -> tuple[_Point, float]:
-        """One step, and the objective at the point before it."""
+        """Return the point after one step, and the objective before the step."""
         following = self.step(point)
         theta, gamma, (examination, attractiveness) = point[_THETA], point[_GAMMA], self.priors
         np.log(self.complement, out=self.complement)
@@ -166,10 +166,10 @@ class _Problem:
 
 
 def _average(prior: BetaPrior, old: Floats, weight: Floats, clicks: Floats, impressions: Floats) -> Floats:
-    """The M-step for theta or gamma, from the sum of w.
+    """Return the M-step for theta or gamma from the sums of w (`weight`).
 
-    Every click counts as an event, so that no average is below the share of clicks: held there, small values keep the
-    digits that 1 - (1 - x) loses. Parameters without impressions and prior stay as they are.
+    As every click implies the event, no mean is below the click rate; this bound restores the digits of small values
+    that 1 - (1 - x) loses. Parameters without impressions and prior do not change.
     """
     total = prior.strength + impressions
     known = np.where(total > 0, total, 1.0)
@@ -179,6 +179,6 @@ def _average(prior: BetaPrior, old: Floats, weight: Floats, clicks: Floats, impr
 
 
 def _log_prior(prior: BetaPrior, probability: Floats) -> Floats:
-    """S (v log x + (1 - v) log(1 - x)), 0 for strength 0."""
-    of_clicks = scipy.special.xlogy(prior.pseudo_clicks, probability)
-    return of_clicks + scipy.special.xlog1py(prior.pseudo_skips, -probability)
+    """Return s (v log x + (1 - v) log(1 - x)), 0 for strength 0."""
+    log_clicks = scipy.special.xlogy(prior.pseudo_clicks, probability)
+    return log_clicks + scipy.special.xlog1py(prior.pseudo_skips, -probability)
