@@ -1,9 +1,7 @@
-"""Checks of what is counted: models with cells, names of columns, positions without clicks; and clicks above.
+"""Checks before and after counting (models, column names, positions without clicks), and counts by clicks above.
 
-What was clicked above each impression of a page is counted beside the statistics, for tests of the model.
-
-State of an impression: nothing clicked above it; one click, on the result directly above; one click, further up; two
-clicks; or three and more.
+For tests of the model, impressions are also counted by their state, the clicks above them on the page: none; one, on
+the result directly above; one, further up; two; three or more.
 """
 
 import math
@@ -25,16 +23,16 @@ from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, NAMES_TAKEN, POSITIO
 
 DEFAULT_MODEL = "pbm"
 
-_SHOWN = 1000.0  # impressions from which a position without a click is looked at
-_SURELY = math.log(1e6)  # what a Poisson number is expected to be that is 0 by chance once in a million
-_FALLS_BY = 0.1  # from one position to the next, clicks fall by no more than this factor
+_SHOWN = 1000.0  # fewest impressions of a position without clicks that is checked
+_SURELY = math.log(1e6)  # a Poisson variable of this mean is 0 with probability 1e-6
+_FALLS_BY = 0.1  # click rates fall by no more than this factor from one position to the next
 
 
 def counted_model(name: str) -> FactorisedModel:
-    """The model whose cells are counted.
+    """Return the model of this name, whose cells are to be counted.
 
     Raises:
-        UsageError: there is none of that name, or it has no cells.
+        UsageError: there is none of this name, or it has no cells.
     """
     try:
         return get_model(name)
@@ -48,14 +46,14 @@ def counted_model(name: str) -> FactorisedModel:
 
 
 def check_named_columns(model: FactorisedModel, named: Iterable[tuple[str, Sequence[str]]]) -> None:
-    """Check that columns which stand in results under their own names can do so.
+    """Check that columns which enter results under their own names do not collide with columns of results.
 
     Args:
-        model: whose cells are counted.
+        model: its cell columns are columns of results, too.
         named: options with the columns that they name.
 
     Raises:
-        UsageError: a name means something else there.
+        UsageError: a name is taken.
     """
     for flag, names in named:
         for name in names:
@@ -64,10 +62,10 @@ def check_named_columns(model: FactorisedModel, named: Iterable[tuple[str, Seque
 
 
 def check_curves(model: FactorisedModel, context: Sequence[str], cell: Sequence[str]) -> None:
-    """Check that a model takes contexts and cells of several columns, where there are some.
+    """Check that the model supports contexts and further cell columns, if there are any.
 
     Raises:
-        UsageError: it does not, or one column is named for both.
+        UsageError: it does not, or a column is named for both.
     """
     for flag, names in (("--context", context), ("--cell", cell)):
         if names and model.name != DEFAULT_MODEL:
@@ -82,24 +80,25 @@ def check_curves(model: FactorisedModel, context: Sequence[str], cell: Sequence[
 
 @dataclass(frozen=True)
 class _Row:
-    """The counts of one position of one context."""
+    """Counts of one position of one curve."""
 
-    cells: Flags  # which they are, shape (K,)
-    position: int  # the position
-    impressions: float  # on it
-    clicks: float  # on it
+    cells: Flags  # whether each cell belongs to it, shape (K,)
+    position: int
+    impressions: float
+    clicks: float
 
 
 def check_no_silent_position(statistics: SufficientStatistics) -> None:
-    """Check that no position lacks clicks: none of thousands of impressions is clicked, where chance makes that 1e-6.
+    """Check that no position with 1,000 impressions or more lacks clicks, unless by chance (p > 1e-6).
 
-    A click is expected as often as on the next positions above and below that have some, whichever has fewer. Above
-    all others, those below tell alone. Below all others, a tenth of the clicks is expected for each position further
-    down, and of no more than the same documents have elsewhere: the end of a long page may have none. Between
-    others, so many pairs must be without a click, too: clicks on one document are not by chance each.
+    The expected click rate is the smaller one of the next positions with clicks above and below; at the top, that of
+    the position below. At the bottom, it falls to a tenth with each position further down, and expected clicks are at
+    most those that the same documents would have at the click rates that they have elsewhere: the end of a long page
+    may have none. Between other positions, the number of pairs without a click must be significant as well, as clicks
+    on one document are not independent.
 
     Raises:
-        IdentifiabilityError: one does.
+        IdentifiabilityError: a position lacks clicks.
     """
     keys = (*statistics.plan.curve, POSITION)
     place = run_numbers(statistics.cells, keys)
@@ -113,7 +112,7 @@ def check_no_silent_position(statistics: SufficientStatistics) -> None:
     for at in np.flatnonzero((clicks == 0) & (impressions >= _SHOWN)):
         clicked = np.flatnonzero((clicks > 0) & (curve == curve[at]))
         before, after = clicked[clicked < at][-1:], clicked[clicked > at][:1]
-        row, above, below = row_at(int(at)), *([row_at(int(of)) for of in side] for side in (before, after))
+        row, above, below = row_at(int(at)), *([row_at(int(next_at)) for next_at in side] for side in (before, after))
         expected = _expected(statistics.pair_signatures, row, above, below)
         if expected is not None:
             named = statistics.cells.row(int(first[at]), named=True)
@@ -141,7 +140,14 @@ def check_no_silent_position(statistics: SufficientStatistics) -> None:
 
 
 def _expected(table: CountTable, row: _Row, above: Sequence[_Row], below: Sequence[_Row]) -> float | None:
-    """The clicks that a silent position should have; None where it may have none. At most one row on each side."""
+    """Return the expected clicks of a position without clicks; None if it may have none by chance.
+
+    Args:
+        table: counts per pair signature and cell.
+        row: the position.
+        above: the next position above with clicks, or empty.
+        below: the next position below with clicks, or empty.
+    """
     beside = [*above, *below]
     if not beside:
         return None
@@ -150,7 +156,7 @@ def _expected(table: CountTable, row: _Row, above: Sequence[_Row], below: Sequen
         falls = _FALLS_BY ** (row.position - above[0].position)
         if falls * expected < _SURELY:
             return None
-        # The clicks that the documents of these cells would have there at the click rate that each has elsewhere.
+        # Clicks that the documents of these cells would have there at the click rates that they have elsewhere
         within = row.cells[table.cell]
         here, elsewhere = np.where(within, table.impressions, 0.0), np.where(within, 0.0, table.impressions)
         shown = table.sum_by_unit(elsewhere)
@@ -169,40 +175,41 @@ def _expected(table: CountTable, row: _Row, above: Sequence[_Row], below: Sequen
 
 
 def _pairs(table: CountTable, cells: Flags) -> tuple[float, float]:
-    """Pairs that are shown in some of these cells, and those that are clicked there."""
+    """Return the numbers of pairs shown in these cells, and of pairs clicked there."""
     within = cells[table.cell]
     unit, clicked = table.unit_of_entry[within], table.clicks[within] > 0
-    return tuple(float(table.multiplicity[np.unique(which)].sum()) for which in (unit, unit[clicked]))  # pyright: ignore[reportReturnType] - two of them
+    return tuple(float(table.multiplicity[np.unique(units)].sum()) for units in (unit, unit[clicked]))  # pyright: ignore[reportReturnType] - two numbers
 
 
 WITHOUT = "rows_without_click"
 _ROWS, _FEWEST_EXPECTED, _TIMES_FEWER, _HALVINGS = "rows", 20, 10, 50
-_HARDLY = 1e-3  # probability that a row has no click, from which it hardly matters
+_HARDLY = 1e-3  # probability of a row without clicks below which such rows can be ignored
 
 
 @dataclass(frozen=True)
 class RowsLeftOut:
-    """Rows without a click that a table of sums lacks."""
+    """Rows without clicks that are missing in a table of sums."""
 
-    rows: int  # of several impressions
-    without_click: int  # of them
-    expected: float  # so many should be, at least
-    enough: int  # impressions of a row that hardly ever has no click
+    rows: int  # number of rows of several impressions
+    without_click: int  # number of these without clicks
+    expected: float  # expected number of these without clicks, a lower bound
+    enough: int  # impressions from which rows without clicks are rare (0.1 %)
 
 
 def rows_left_out(rows: pl.DataFrame) -> RowsLeftOut | None:
-    """The rows without clicks that a table of sums should have, by its rows with clicks.
+    """Test whether rows without clicks are missing in a table of sums, from its rows with clicks.
 
-    A row of n impressions at position k has clicks C ~ Binomial(n, p_k), of which E(C | C > 0) = n p / (1 - (1 - p)^n).
-    So p_k is the rate by which rows with clicks have the clicks that they have, and two standard errors more; for each
-    row with clicks there are then (1 - p_k)^n / (1 - (1 - p_k)^n) without. Pairs differ in attractiveness, which makes
-    more. Rows of one impression say nothing.
+    A row of n impressions at position k has C ~ Binomial(n, p_k) clicks, and E(C | C > 0) = n p / (1 - (1 - p)^n).
+    p_k is estimated from the clicks of rows with clicks, plus two standard errors. For each row with clicks, at least
+    (1 - p_k)^n / (1 - (1 - p_k)^n) rows without are then expected (more, as pairs differ in attractiveness). Rows of
+    one impression have no information.
 
     Args:
-        rows: by `position` and `impressions` (of a row), the number of `rows`, `clicks` and `WITHOUT`.
+        rows: by `position` and `impressions` of a row, the numbers of `rows`, `clicks` and rows without clicks
+            (`WITHOUT`).
 
     Returns:
-        None unless 20 are expected, and less than a tenth of them are there.
+        None unless at least 20 rows without clicks are expected, and less than a tenth of these are in the table.
     """
     several = rows.filter(pl.col(IMPRESSIONS) > 1)
     expected, least = 0.0, 1.0
@@ -227,7 +234,7 @@ STATE = "posbias_state"
 
 
 class ClicksAbove(IntEnum):
-    """The clicks above an impression."""
+    """State of an impression: the clicks above it on its page."""
 
     NONE = 0
     ONE_DIRECTLY_ABOVE = 1
@@ -237,22 +244,22 @@ class ClicksAbove(IntEnum):
 
 
 NUMBER_ABOVE = np.array([0, 1, 1, 2, 3])
-"""Clicks above by state; 3 stands for three and more."""
+"""Number of clicks above by state; 3 means three or more."""
 
 
 @dataclass(frozen=True)
 class CountedPages:
-    """Impressions of whole pages, with what was clicked above."""
+    """Impressions of whole pages with their states."""
 
-    plan: StatisticsPlan  # what tells units and cells apart
-    rows: pl.DataFrame  # by impression that has a cell: the plan's keys, the state, `click`
-    impressions: int  # how many there are
+    plan: StatisticsPlan  # defines units and cells
+    rows: pl.DataFrame  # the plan's keys, the state and `click` of each impression that has a cell
+    impressions: int  # number of impressions, with or without a cell
 
     def strata(self, period: Length = "none") -> Strata:
-        """The counts by state, clustered by query; a unit is what shares one attractiveness, in one cell.
+        """Count impressions and clicks by state; a unit is a (stratum, cell), and the clusters are queries.
 
         Args:
-            period: by which attractiveness may differ.
+            period: length of the periods of strata.
         """
         unit = tuple(dict.fromkeys((*self.plan.stratum_columns(period), *self.plan.cell_columns)))
         counts = pl.len().cast(pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
@@ -262,25 +269,25 @@ class CountedPages:
         return Strata(table, Members(np.arange(table.n_units), query))
 
     def largest_mean(self, value_of_state: Floats) -> float:
-        """The largest mean over the impressions of a cell of a value by state, shape (5,)."""
+        """Average a value by state, shape (5,), over the impressions of each cell, and return the largest mean."""
         value = pl.Series(value_of_state).gather(self.rows[STATE])
-        of_cell = self.rows.with_columns(value.alias(STATE)).group_by(self.plan.cell_columns)
-        return float(of_cell.agg(pl.col(STATE).mean())[STATE].to_numpy().max())
+        by_cell = self.rows.with_columns(value.alias(STATE)).group_by(self.plan.cell_columns)
+        return float(by_cell.agg(pl.col(STATE).mean())[STATE].to_numpy().max())
 
 
 def count_pages(impressions: pl.DataFrame, plan: StatisticsPlan) -> CountedPages:
-    """What was clicked above each impression of whole pages, in the cells of a plan.
+    """Determine the state and the cell of each impression of whole pages.
 
     Args:
         impressions: canonical impressions of whole pages and whole queries, with their sessions.
-        plan: of a model without weights.
+        plan: defines the cells; not `weighted`.
     """
     in_cells = plan.with_cells(nw.from_native(with_state(impressions, plan.cell).lazy())).to_native()
     return CountedPages(plan, in_cells.select(*plan.keys, STATE, CLICK).collect(), impressions.height)
 
 
 def with_state(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> pl.DataFrame:
-    """Impressions with their state, page by page from top to bottom.
+    """Add the state of each impression, and sort by page from top to bottom.
 
     E.g. clicks [0, 1, 0, 0, 1, 0] of a page -> states [none, none, directly above, further up, further up, two].
     """

@@ -1,29 +1,26 @@
-"""Days of a log that do not look like the others: positions that come or go, no clicks, click rates that are far off.
+"""Find days that differ from the other days of a log: in their positions, without clicks, or in click rates.
 
-A day is compared with those that are nearest to it. At position k, with n_dk impressions on day d and r_k the click
-rate of the others together, e = n_dk r_k clicks are expected, and their number varies by
+`compare_days` compares each day with the nearest days. At position k, with n_dk impressions on day d and click rate r_k
+of the other days, e = n_dk r_k clicks are expected, with variance
 
     (1 - r_k) e  +  e^2 (m_k (tau_k^2 / Q_dk + s^2) + u_k)
 
-    tau_k^2   by how much the click rates of queries differ, relative to r_k; Q_dk is how many queries of equal size the
-              day's are worth, (sum_q n_dkq)^2 / sum_q n_dkq^2
-    s         how far days lie apart beyond that: a Monday is no Sunday
-    m_k       how far the other days lie apart, in units of the terms above: where there are few, near 1
-    u_k       the relative error of r_k
+    tau_k^2   squared coefficient of variation of the click rates of queries
+    Q_dk      effective number of queries, (sum_q n_dkq)^2 / sum_q n_dkq^2
+    s         coefficient of variation of the click rates of days (a Monday is no Sunday)
+    m_k       observed variance between the other days relative to these two terms; near 1 with few days
+    u_k       squared relative error of r_k
 
-So neither the millions of impressions behind a day nor what all its pages share make an ordinary day stand out.
+An ordinary day is therefore not odd merely because it has millions of impressions.
 
-Click rates by day and position, and how far queries lie apart in them: a small table, from statistics of any size.
+The input is a small table by day d and position k, whatever the size of the statistics: impressions n_dk, clicks c_dk,
+and the sums over queries q of n_dkq^2, n_dkq c_dkq and c_dkq^2, from which tau_k^2 and Q_dk follow.
 
-    impressions n_dk, clicks c_dk     day d, position k
-    sums over queries q               of n_dkq^2, n_dkq c_dkq and c_dkq^2
-
-The sums say how much of the differences between days is due to the queries that happened to be typed.
-
-Clicks that were lost: at one position of a day, or at all from one on, there are fewer than a tenth of e = n_dk r_k, or
-on the whole day fewer than a quarter. r_k is the click rate of the quarter of the days where it is highest, so that
-many bad days do not hide each other. Even if half of e were right, as after a redesign, chance would do so less than
-once in a million: with v = tau_k^2 / Q_dk + .1^2, Chernoff's bound of a negative binomial number of mean e is
+`days_lacking_clicks` finds lost clicks: at a position of a day, or at all positions from one on, fewer than a tenth of
+e = n_dk r_k, or on the whole day fewer than a quarter. Here r_k is the click rate of the quarter of the days with the
+highest rate, so that many bad days do not hide each other. The deficit must be significant even if only half of e is
+right, as after a redesign, at 1e-6: with v = tau_k^2 / Q_dk + .1^2, Chernoff's bound for a negative binomial variable
+of mean e is
 
     P(clicks <= c) <= exp(-c log(c / e) + (c + 1 / v) log((1 + v c) / (1 + v e)))
 """
@@ -39,23 +36,23 @@ from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
 
 DAY = "day"
-"""The day as text; or another name of what is compared, such as that of a file."""
+"""Column of the day as text, or of the name of another group of rows, such as a file."""
 
 IMPRESSIONS_SQUARED, PRODUCT, CLICKS_SQUARED = "impressions_squared", "product", "clicks_squared"
-"""Columns of sums over queries."""
+"""Columns of the sums over queries of n^2, n c and c^2."""
 
 _COUNTS = (IMPRESSIONS, CLICKS, IMPRESSIONS_SQUARED, PRODUCT, CLICKS_SQUARED)
 
 BY_DAY = pl.Schema({DAY: pl.String(), POSITION: pl.Int32()} | dict.fromkeys(_COUNTS, pl.Float64()))
-"""The columns of `count_by_day`."""
+"""Columns of `count_by_day`."""
 
 
 def count_by_day(statistics: pl.LazyFrame, day: pl.Expr) -> pl.LazyFrame:
-    """Counts by day and position of statistics that hold whole queries.
+    """Count statistics of whole queries by day and position, with the columns `BY_DAY`.
 
     Args:
         statistics: `query`, `position`, `impressions` and `clicks`; rows may have equal keys.
-        day: what becomes `day`, as text at the end: texts are slow to group by.
+        day: expression of the day; it is cast to text after the grouping, as grouping by text is slow.
     """
     n, c = pl.col(IMPRESSIONS), pl.col(CLICKS)
     by_query = statistics.group_by(day.alias(DAY), QUERY, POSITION).agg(pl.col(IMPRESSIONS, CLICKS).sum().cast(float))
@@ -65,7 +62,7 @@ def count_by_day(statistics: pl.LazyFrame, day: pl.Expr) -> pl.LazyFrame:
 
 
 def count_positions(impressions: pl.LazyFrame, day: str) -> pl.LazyFrame:
-    """Impressions only, by day and position, of a log that is not yet counted."""
+    """Count the impressions (not the clicks) of canonical impressions of one day by position, as `count_by_day`."""
     counted = impressions.filter(pl.col(POSITION) >= 1).group_by(POSITION).agg(pl.len().alias(IMPRESSIONS))
     rest = {name: pl.lit(0) for name in (CLICKS, PRODUCT, CLICKS_SQUARED)}
     named = counted.with_columns(pl.lit(day).alias(DAY), pl.col(IMPRESSIONS).alias(IMPRESSIONS_SQUARED), **rest)
@@ -73,87 +70,87 @@ def count_positions(impressions: pl.LazyFrame, day: str) -> pl.LazyFrame:
 
 
 def merge_day_counts(counts: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The table of all parts together, from those of each."""
+    """Sum the tables of `count_by_day` of all parts."""
     together = pl.concat([BY_DAY.to_frame(), *counts])
     return together.group_by(DAY, POSITION).agg(pl.col(_COUNTS).sum()).sort(DAY, POSITION)
 
 
 NEAREST = 28
-"""Days with which one is compared: four weeks, so that each day of the week is among them."""
+"""Number of other days that a day is compared with: four weeks, so that they include each day of the week."""
 
 DAY_SPREAD = 0.1
-"""By how much click rates of days differ where nothing else is known, as a standard deviation relative to the rate."""
+"""Prior of s, the coefficient of variation of click rates between days."""
 
 WORTH_OF_IT = 5.0
-"""How many days that is worth, beside those that there are."""
+"""Weight of this prior, in days."""
 
 FAR = 4.0
-"""Standard errors beyond which a click rate is far from that of the other days."""
+"""Standard errors from which a click rate is far from that of the other days."""
 
 FEWEST_CLICKS = 10
-"""Clicks at a position on the other days, for their click rate to be compared with; and so few on a day are few."""
+"""Fewest clicks at a position on the other days for a comparison; also the count below which a normal approximation
+replaces square roots."""
 
 FEWEST_EXPECTED = 2.0
-"""Cells of fewer expected clicks say nothing about how far days lie apart."""
+"""Fewest expected clicks of a day and position that enter the estimate of the variance between days."""
 
 USED, UNUSED = 0.1, 0.005
-"""A position is used where it has more than this share of the impressions of the day's most frequent one, and unused
-where it has less."""
+"""A position is used if it has more than the first share of the impressions of the day's most frequent position, and
+unused if it has less than the second."""
 
 MOST_SHIFT = 2
-"""By how much bases differ at most: positions start at 0 or 1, at times at 2."""
+"""Largest difference of position bases: positions start at 0 or 1, sometimes at 2."""
 
 FEWEST_AT_USED, FEWEST_PAGES = 10, 100
-"""Impressions that it takes to say that a position is used, and, of the most frequent one, that another is not."""
+"""Fewest impressions of a used position; fewest of the day's most frequent position to call another one unused."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """The click rate of a position on a day, and on the other days."""
+    """Click rate of a position on a day, and on the other days."""
 
     position: int
     rate: float  # on the day
     usual: float  # on the other days
-    far: float  # by how many standard errors they differ; negative where it is lower
-    far_by_noise: float  # the same if days had nothing in common but the queries: what a limit on the change is held to
+    far: float  # difference in standard errors; negative if the day's rate is lower
+    far_by_noise: float  # difference in standard errors without the variance between days, used with `beyond`
 
     @property
     def relative(self) -> float:
-        """The change relative to the usual rate."""
+        """Relative change of the click rate, rate / usual - 1."""
         return self.rate / self.usual - 1
 
 
 @dataclass(frozen=True)
 class DayReport:
-    """How a day looks beside others."""
+    """Comparison of a day with other days."""
 
     day: str  # its name
-    others: int  # how many days it was compared with
-    positions: tuple[int, int] | None  # the first and the last position that it uses
-    usual_positions: tuple[int, int] | None  # those that most of the others use
-    gone: tuple[int, ...]  # positions that most of the others use, and it does not
-    new: tuple[int, ...]  # positions that it uses, and most of the others do not
+    others: int  # number of days that it was compared with
+    positions: tuple[int, int] | None  # first and last used position
+    usual_positions: tuple[int, int] | None  # first and last position that most of the others use
+    gone: tuple[int, ...]  # positions that most of the others use, and that are unused on the day
+    new: tuple[int, ...]  # positions that are used on the day, and that are unused on most of the others
     clicks: float  # on the day
     expected_clicks: float  # by the click rates of the others
-    without_clicks: bool  # whether it has none although some must be expected
-    # The click rate of each position that it shows and that the others have clicks at
-    changes: tuple[Change, ...] = field(repr=False)
-    limit: float  # standard errors beyond which such a rate is far off: more, where many days are judged at once
+    without_clicks: bool  # whether it has no clicks, significantly fewer than expected
+    changes: tuple[Change, ...] = field(repr=False)  # of each position that it shows and where the others have clicks
+    limit: float  # standard errors from which a rate is far off; grows with the number of days that are compared
 
     @property
     def far(self) -> tuple[Change, ...]:
-        """The positions whose click rate is far off, the farthest first."""
+        """Positions whose click rate is far off, the farthest first."""
         changes = [change for change in self.changes if abs(change.far) > self.limit]
         return tuple(sorted(changes, key=lambda change: -abs(change.far)))
 
     @property
     def misplaced(self) -> bool:
-        """Whether positions are gone or new."""
+        """Whether there are gone or new positions."""
         return bool(self.gone or self.new)
 
     @property
     def starts_elsewhere(self) -> bool:
-        """Whether its positions start one or two away from those of the others, as from another base."""
+        """Whether its positions start one or two above or below the usual start, as with another base."""
         if self.positions is None or self.usual_positions is None or not self.misplaced:
             return False
         first, last = self.positions
@@ -161,26 +158,25 @@ class DayReport:
 
     @property
     def is_odd(self) -> bool:
-        """Whether there is anything to say."""
+        """Whether the day differs from the others in any way."""
         return self.misplaced or self.without_clicks or bool(self.far)
 
     def beyond(self, limit: float) -> Change | None:
-        """The largest relative change of a click rate, if it is beyond a limit, and not by noise alone."""
-        changes = [one for one in self.changes if abs(one.relative) > limit and abs(one.far_by_noise) > FAR]
+        """Return the largest relative change above a limit that is not due to noise; None if there is none."""
+        changes = [each for each in self.changes if abs(each.relative) > limit and abs(each.far_by_noise) > FAR]
         return max(changes, key=lambda change: abs(change.relative), default=None)
 
 
 def compare_days(counts: pl.DataFrame, judged: Sequence[str], known: Sequence[str]) -> list[DayReport]:
-    """Compare days with others.
+    """Compare days with other days.
 
     Args:
-        counts: as `merge_day_counts` gives them.
-        judged: the days that are compared. They count among the others of each other only where there are no known
-            ones.
-        known: the days that they are compared with; empty for each with all others.
+        counts: from `merge_day_counts`.
+        judged: the days to compare.
+        known: the days to compare them with; if empty, each judged day is compared with the other judged days.
 
     Returns:
-        One entry per judged day that can be compared.
+        One report per judged day that can be compared; of two judged days without known ones, for the later only.
     """
     days = _Days.of(counts)
     in_order = sorted(set(judged) & set(days.names))
@@ -191,25 +187,25 @@ def compare_days(counts: pl.DataFrame, judged: Sequence[str], known: Sequence[st
     return [_look(days, day, others, limit) for day, others in compared if others]
 
 
-_FEW, _FEW_OF_DAY = 0.1, 0.25  # of the expected clicks of positions, and of a whole day: fewer are lost
-_BETTER_DAYS = 0.75  # the quantile of the days' click rates from which on they are usual
+_FEW, _FEW_OF_DAY = 0.1, 0.25  # share of the expected clicks of positions, or of a day, below which clicks were lost
+_BETTER_DAYS = 0.75  # quantile of the days' click rates from which a day counts for the expected rate
 _SURELY = log(1e6)
 
 
 @dataclass(frozen=True)
 class LackingDays:
-    """Days and positions with hardly any clicks, where other days have many."""
+    """Days and positions with hardly any clicks, though other days have many."""
 
-    days: tuple[str, ...]  # in order
-    of_days: int  # how many there are
-    positions: tuple[int, ...]
+    days: tuple[str, ...]  # days with lost clicks, in order
+    of_days: int  # number of all days
+    positions: tuple[int, ...]  # positions with lost clicks
     all_positions: tuple[int, ...]
-    clicks: float  # that are missing, by the click rates of the other days
-    share: float  # of the clicks that there should be
+    clicks: float  # number of missing clicks, by the click rates of the other days
+    share: float  # of missing clicks in the expected clicks
 
 
 def days_lacking_clicks(counts: pl.DataFrame | None, impressions: float | None = None) -> LackingDays | None:
-    """Where clicks of days were lost; None where none were, or days are not known.
+    """Find days and positions whose clicks were lost; None if there are none, or no days.
 
     Args:
         counts: see `merge_day_counts`; of all queries, or of a sample.
@@ -243,11 +239,11 @@ def days_lacking_clicks(counts: pl.DataFrame | None, impressions: float | None =
     )
 
 
-_MOST_POSITIONS = 5  # that are named one by one
+_MOST_POSITIONS = 5  # that a message lists
 
 
 def positions_in_words(positions: Sequence[int]) -> str:
-    """Ascending positions, e.g. position 3; positions 4 to 9; positions 1, 2, 5, 7, 8 and 2 more."""
+    """Format ascending positions: position 3; positions 4 to 9; positions 1, 2, 5, 7, 8 and 2 more."""
     first, last = positions[0], positions[-1]
     if first == last:
         return f"position {first}"
@@ -258,7 +254,7 @@ def positions_in_words(positions: Sequence[int]) -> str:
 
 
 def _are_few(clicks: Floats, expected: Floats, variance: Floats, share: Floats | float) -> Flags:
-    """Whether clicks are surely fewer than a share of the expected ones; `variance` is v e."""
+    """Return whether clicks are below a share of the expected ones, and significantly below half; `variance` is v e."""
     e = np.maximum(expected, 1e-300)
     v = np.maximum(variance / e, DAY_SPREAD**2)
     half = e / 2
@@ -268,7 +264,7 @@ def _are_few(clicks: Floats, expected: Floats, variance: Floats, share: Floats |
 
 
 def nearest_days(day: str, others: Sequence[str]) -> list[str]:
-    """The days next to one in the order of their names: those before it, or else after it."""
+    """Return the `NEAREST` days around a day in the order of names: half before it and half after it, if there are."""
     before = sorted((other for other in others if other < day), reverse=True)
     after = sorted(other for other in others if other > day)
     half = NEAREST // 2
@@ -278,18 +274,18 @@ def nearest_days(day: str, others: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Days:
-    """Counts as tables of days by positions."""
+    """Counts as matrices of days by positions."""
 
     names: list[str]  # the days, in order
-    positions: list[int]  # the positions, ascending
+    positions: list[int]  # ascending
     tables: dict[str, Floats]  # by column of the counts, shape (D, K)
 
     used: Flags  # whether a day uses a position, shape (D, K)
-    unused: Flags  # whether a day does not use it; of thin days that is not known. Shape (D, K)
+    unused: Flags  # whether a position is unused; False on days with few impressions. Shape (D, K)
 
     @classmethod
     def of(cls, counts: pl.DataFrame) -> "_Days":
-        """Lay out counts."""
+        """Convert the table of `merge_day_counts` to matrices."""
         names, positions = counts[DAY].unique().sort().to_list(), counts[POSITION].unique().sort().to_list()
         at = (
             np.searchsorted(np.array(names), counts[DAY].to_numpy()),
@@ -308,19 +304,19 @@ class _Days:
         return cls(names, positions, tables, used, unused)
 
     def rows(self, days: Sequence[str]) -> Integers:
-        """The rows of some days, those that have counts."""
+        """Return the row numbers of these days, without days that have no counts."""
         numbers = {name: number for number, name in enumerate(self.names)}
         return np.array([numbers[day] for day in days if day in numbers], dtype=np.int64)
 
     def named(self, which: Flags) -> tuple[int, ...]:
-        """The positions for which something holds, shape (K,)."""
+        """Return the positions where `which`, shape (K,), is True."""
         return tuple(position for position, holds in zip(self.positions, which.tolist(), strict=True) if holds)
 
 
 def _between_queries(table: dict[str, Floats], rate: Floats) -> Floats:
-    """tau_k^2: what the squared deviations of queries exceed those of single clicks by; that of all positions at least.
+    """Estimate tau_k^2 by the method of moments, shape (K,); at least the estimate pooled over positions.
 
-    Sum_q (c_q - r n_q)^2 is sum_q n_q r (1 - r) + tau^2 r^2 sum_q n_q^2 on average.
+    E sum_q (c_q - r n_q)^2 = sum_q n_q r (1 - r) + tau^2 r^2 sum_q n_q^2.
     """
     squares = table[IMPRESSIONS_SQUARED].sum(axis=0)
     deviations = (table[CLICKS_SQUARED] - 2 * rate * table[PRODUCT]).sum(axis=0) + rate**2 * squares
@@ -331,7 +327,7 @@ def _between_queries(table: dict[str, Floats], rate: Floats) -> Floats:
 
 
 def _queries(table: dict[str, Floats]) -> Floats:
-    """Q_dk: how many queries of equal size the queries of each day and position are worth, 1 at least."""
+    """Return Q_dk, the effective number of queries, at least 1, same shape as the counts."""
     return np.maximum(table[IMPRESSIONS] ** 2 / np.maximum(table[IMPRESSIONS_SQUARED], 1e-300), 1)
 
 
@@ -346,10 +342,10 @@ def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayRepo
     apart = spread * (queries + DAY_SPREAD**2)
 
     def standard_errors_off(relative_variance: Floats) -> Floats:
-        """By how many standard errors clicks differ from what is expected.
+        """Return the difference of clicks from expected clicks in standard errors, shape (K,).
 
-        By square roots, as counts are skewed: 4 clicks where half a one is expected may be chance. But not below a few
-        clicks, where those of counts that are lower than expected go too far.
+        On the scale of square roots, as counts are skewed: 4 clicks with .5 expected may be chance. Without square
+        roots if there are few clicks and fewer than expected, where these would exaggerate.
         """
         error = np.sqrt(np.maximum((1 - rate) * expected + expected**2 * relative_variance, 1e-300))
         by_roots: Floats = 2 * (np.sqrt(clicks) - np.sqrt(expected)) * np.sqrt(expected) / error
@@ -357,15 +353,15 @@ def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayRepo
 
     far = standard_errors_off(apart + error)
     noise = standard_errors_off(np.minimum(spread, 1) * queries + error)
-    # Positions that are usual are those of the seven days before, or as many after as lack: they may have changed.
+    # Usual positions are those of the seven days before (or after, if there are fewer), as positions may change
     before, after = [other for other in others if other < day][-7:], [other for other in others if other > day]
     recent = days.rows([*before, *after[: 7 - len(before)]])
     uses, lacks = (2 * holds[recent].sum(axis=0) > len(recent) for holds in (days.used, days.unused))
     used, usual = days.named(days.used[row]), days.named(uses)
     total = max(float(expected.sum()), 1e-300)
     varies = float(np.max(apart + error, initial=0, where=compared))
-    # -log P(no clicks), where their expectation varies by a Gamma distribution of this squared relative deviation,
-    # against -log P(a normal deviate is above the limit), for 2 or more standard errors.
+    # -log P(no clicks) if the expectation is gamma distributed with this squared coefficient of variation, against
+    # -log P(a normal deviate is above the limit), for 2 or more standard errors
     surprise = log1p(varies * total) / varies if varies > 0 else total
     enough = limit**2 / 2 + log(limit * sqrt(2 * pi))
     numbers = zip(days.positions, clicks / np.maximum(shown, 1e-300), rate, far, noise, informative, strict=True)
@@ -385,25 +381,25 @@ def _look(days: _Days, day: str, others: Sequence[str], limit: float) -> DayRepo
 
 
 def _usual_rates(table: dict[str, Floats]) -> tuple[Floats, Floats, Floats, Floats]:
-    """The click rates r_k to expect by some days, u_k, tau_k^2 and m_k, each of shape (K,).
+    """Return r_k, u_k, tau_k^2 and m_k (see the top of this module) from the other days, each of shape (K,).
 
-    m_k is by how much days lie farther apart than expected, at the position or at all of them, whichever is more.
+    m_k is estimated at the position and over all positions; the larger is returned.
 
     Args:
-        table: the counts of the days, each of shape (D, K).
+        table: the counts of the other days, each of shape (D, K).
     """
     shown, clicks = table[IMPRESSIONS], table[CLICKS]
     total, n_days = shown.sum(axis=0), len(shown)
     rate = (clicks.sum(axis=0) + 0.5) / (total + 1)
     between = _between_queries(table, rate)
     expected, apart = shown * rate, between / _queries(table) + DAY_SPREAD**2
-    own = (1 - rate) + expected * apart  # the variance of clicks, as a multiple of the expected number
+    own = (1 - rate) + expected * apart  # variance of clicks divided by their expectation
     informative = expected >= FEWEST_EXPECTED
-    # Squared deviations beyond those of single clicks, in units of the whole variance, and the share of the variance
-    # that is not due to single clicks.
+    # Squared deviations without those of single clicks, and the expected variance without that of single clicks, both
+    # relative to the whole variance
     more: Floats = np.where(informative, (4 * (np.sqrt(clicks) - np.sqrt(expected)) ** 2 - (1 - rate)) / own, 0)
     worth: Floats = np.where(informative, expected * apart / own, 0)
-    lost = n_days / max(n_days - 1, 1)  # the rate is that of the same days
+    lost = n_days / max(n_days - 1, 1)  # correction, as the rate is estimated from the same days
     cells = np.maximum(informative.sum(axis=1), 1)
     by_day, worth_by_day = more.sum(axis=1) / cells, worth.sum(axis=1) / cells
     of_all = (WORTH_OF_IT + lost * max(by_day.sum(), 0)) / (WORTH_OF_IT + worth_by_day.sum())

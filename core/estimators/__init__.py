@@ -1,6 +1,6 @@
-"""Ways to get theta: each returns the same estimate from the same statistics, or from rows with features.
+"""Methods of estimating theta, from sufficient statistics or from impressions with features.
 
-A method is a class below `Estimator`, or below `MethodOfRows`. A line in `choices` names it.
+A method is a subclass of `Estimator` or of `MethodOfRows`, with a line in a table of `core.choices`.
 """
 
 from dataclasses import fields
@@ -13,10 +13,10 @@ from posbias.core.shapes import FREE, get_shape
 from posbias.core.standard_errors.cluster import FEWEST_REPLICATES
 
 MOST_REPLICATES = 10_000
-"""Most replicates of a bootstrap: the ends of an interval are then known to a hundredth of its width."""
+"""Most replicates of a bootstrap: the error of an interval's ends is then a hundredth of its width."""
 
 _OTHER_ESTIMATE = ("cluster", "bootstrap", "shape", "cell_form")
-"""Options not for all methods that change which estimate is made."""
+"""Options that change the estimate and that not all methods support."""
 
 _METHODS = Room[Method](ESTIMATORS | METHODS_OF_ROWS, "--method")
 
@@ -24,7 +24,7 @@ get_method, methods_that_take = _METHODS.get, _METHODS.that_take
 
 
 def get_estimator(name: str) -> Estimator:
-    """The method of that name that works on statistics.
+    """Return the method of this name that estimates from statistics.
 
     Raises:
         UsageError: there is none, or it needs the features of every impression.
@@ -36,10 +36,10 @@ def get_estimator(name: str) -> Estimator:
 
 
 def check_method(name: str, plan: StatisticsPlan, options: EstimationOptions) -> None:
-    """Check, before anything is read, that a method supports the options.
+    """Check that a method supports the options, before the log is read.
 
     Raises:
-        UsageError: there is no such method, or it cannot.
+        UsageError: there is no such method, or it does not support an option.
     """
     method = get_method(name)
     for option in fields(EstimationOptions):

@@ -1,4 +1,4 @@
-"""Input and output of every estimator."""
+"""Input and output of all estimators: options, the estimate of theta, and the choice of reference cells."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -25,29 +25,29 @@ class EstimationOptions:
 
     attractiveness_prior: BetaPrior | None = None  # of gamma; None estimates it from the log
     examination_prior: BetaPrior = BetaPrior(0.5, 2.0)  # of theta, in joint EM
-    max_iterations: int | None = None  # stop after so many, converged or not
+    max_iterations: int | None = None
     tolerance: float | None = None  # relative change at which an estimate has converged; 0 runs all iterations
-    accelerate: bool = True  # joint EM
+    accelerate: bool = True  # joint EM by SQUAREM
     reference: tuple[int, ...] = ()  # values of a cell's columns; empty: the first cell that is linked
-    period: Period = "auto"  # by which gamma may differ, where the statistics keep time
-    cluster: Cluster | None = None  # None: query, or both ways where there is a column of clusters that the method uses
-    bootstrap: int = 0  # replicates over queries; 0 for the sandwich
+    period: Period = "auto"  # length of the periods between which gamma may differ, if statistics have times
+    cluster: Cluster | None = None  # None: query, or two-way if there is a cluster column that the method uses
+    bootstrap: int = 0  # number of bootstrap replicates over queries; 0: sandwich errors
     seed: int = 0  # of the bootstrap
-    shape: str = "free"  # what is assumed of theta as a function of the position
-    cell_form: CellForm | None = None  # of cells of several columns; None: by the test of the product form
-    shrink: Shrink = "auto"  # contexts towards each other, as far as the log says
-    weigh_by: Source = "smooth"  # where weights come from that are made of the estimate
+    shape: str = "free"  # assumed shape of theta over positions
+    cell_form: CellForm | None = None  # form of cells of several columns; None: by the test of the product form
+    shrink: Shrink = "auto"  # whether contexts are shrunk towards each other, as far as the log supports it
+    weigh_by: Source = "smooth"  # propensities from which weights are made
 
     @property
     def limits(self) -> dict[str, Any]:
-        """The limits of the iterations that were given, as arguments."""
-        given = {"max_iterations": self.max_iterations, "tolerance": self.tolerance}
-        return {name: value for name, value in given.items() if value is not None}
+        """`max_iterations` and `tolerance` as keyword arguments, those that are set."""
+        limits = {"max_iterations": self.max_iterations, "tolerance": self.tolerance}
+        return {name: value for name, value in limits.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class CurveEstimate:
-    """A conditional fit with its errors, where it was fitted to something other than the log's own strata."""
+    """Conditional fit, with its errors, to strata other than those of the log (strata of features)."""
 
     fit: ConditionalFit
     errors: ClusterErrors
@@ -55,32 +55,32 @@ class CurveEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Theta per cell, each array of shape (K,), nan where nothing is known."""
+    """Estimate of theta per cell; arrays of shape (K,), NaN where a cell is not identified."""
 
     method: str
-    linkage: Linkage  # which cells are identified, and by what
-    propensity: Floats  # theta relative to the reference cell = 1; above 1 where a slot is seen more
-    examination: Floats  # on the probability scale, in [0, 1]
-    intervals: Intervals  # of the propensity, and why a cell has none or no interval
+    linkage: Linkage  # identification of the cells
+    propensity: Floats  # theta relative to the reference cell, > 0; above 1 if a cell is examined more
+    examination: Floats  # theta relative to the largest, in [0, 1]
+    intervals: Intervals  # of the propensity, and the reason if a cell has no propensity or no interval
     converged: bool
     iterations: int
-    attractiveness: Floats | None = None  # gamma per pair signature where the method estimates it with theta
-    conditional: StrataEstimate | CurveEstimate | None = None  # the conditional fit behind it, with its errors
-    joint: JointFit | None = None  # the joint fit behind it
-    errors_by: Cluster | None = None  # what the errors are clustered by; None where the method has none
+    attractiveness: Floats | None = None  # gamma per pair signature, if the method estimates it jointly with theta
+    conditional: StrataEstimate | CurveEstimate | None = None  # the underlying conditional fit, with its errors
+    joint: JointFit | None = None  # the underlying joint fit
+    errors_by: Cluster | None = None  # clusters of the errors; None if the method has no errors
     n_clusters: int = 0
-    of_form: Floats | None = None  # the covariance of log propensities under the product form, shape (K, K)
+    of_form: Floats | None = None  # covariance of log propensities under the product form, shape (K, K)
 
     @property
     def fitted(self) -> StrataEstimate | None:
-        """The conditional fit, where it is one on the log's own strata, not on strata of features."""
+        """The conditional fit, if it was made on the strata of the log, not on strata of features; else None."""
         return self.conditional if isinstance(self.conditional, StrataEstimate) else None
 
     @property
     def correlation(self) -> Floats:
-        """Correlation of log propensities, shape (K, K), by the clusters and without a shape; 0 where one has no error.
+        """Correlation of log propensities from clustered errors, shape (K, K); 0 with a cell that has no error.
 
-        Under the product form those of the form. The identity where the method has no errors.
+        Under the product form, that of the form; otherwise without a shape. The identity if the method has no errors.
         """
         if self.of_form is not None:
             return correlation_of(self.of_form)
@@ -95,13 +95,13 @@ class Estimate:
 def conditional_estimate(
     method: str, behind: StrataEstimate | CurveEstimate, table: CountTable, by: Cluster
 ) -> Estimate:
-    """The estimate that a conditional fit gives, with its errors.
+    """Make an estimate from a conditional fit and its errors.
 
     Args:
         method: its name.
-        behind: the fit.
-        table: what it was fitted to: a cell without clicks has an upper limit, whatever the clusters are.
-        by: what the errors are clustered by.
+        behind: the fit with its errors.
+        table: the table of the fit, for the upper limits of cells without clicks.
+        by: clusters of the errors.
     """
     fit, errors = behind.fit, behind.errors
     upper = conditional.upper_limits_without_clicks(fit, table)
@@ -133,7 +133,7 @@ _NAMES: dict[Cluster, tuple[str, str]] = {
 
 
 def linkage_of(statistics: SufficientStatistics, strata: Strata, options: EstimationOptions) -> Linkage:
-    """Cells that the strata can compare with the requested reference.
+    """Find the cells that are identified relative to the requested (or the default) reference.
 
     Raises:
         UsageError: there is no such reference cell.
@@ -151,10 +151,10 @@ def linkage_of(statistics: SufficientStatistics, strata: Strata, options: Estima
 
 
 def candidates(statistics: SufficientStatistics, reference: tuple[int, ...]) -> Integers:
-    """The cells that may be a reference, best first.
+    """Return the candidates for the reference cell, best first.
 
-    In the order of the cells; where cells have further columns, by position, and of one position the curve with the
-    most impressions first, or, of as many, the most clicks.
+    In the order of the cells. If cells have further columns, by position, and at one position by the impressions of the
+    curve, then by its clicks, the most first.
 
     Args:
         statistics: the counts.
@@ -165,23 +165,23 @@ def candidates(statistics: SufficientStatistics, reference: tuple[int, ...]) -> 
     """
     curve, order = statistics.curve_of_cell, np.arange(statistics.n_cells)
     if statistics.plan.cell:
-        fewest, least = (-np.bincount(curve, of)[curve] for of in statistics.cell_totals)
-        order = np.lexsort((order, least, fewest, statistics.position_of_cell))
+        impressions, clicks = (np.bincount(curve, totals)[curve] for totals in statistics.cell_totals)
+        order = np.lexsort((order, -clicks, -impressions, statistics.position_of_cell))
     if not reference:
         return order
     listed, columns = ",".join(map(str, reference)), statistics.plan.model.cell_columns
     if len(reference) > len(columns):
         raise UsageError(f"--reference {listed}: a cell has {len(columns)} number(s) ({', '.join(columns)}).")
-    held = statistics.cells.select(columns[: len(reference)]).to_numpy()
-    cells = order[(held == np.array(reference)).all(axis=1)[order]]
+    values = statistics.cells.select(columns[: len(reference)]).to_numpy()
+    cells = order[(values == np.array(reference)).all(axis=1)[order]]
     if not len(cells):
-        first, last = held[:, 0].min(), held[:, 0].max()
+        first, last = values[:, 0].min(), values[:, 0].max()
         raise UsageError(f"--reference {listed}: there is no such cell; positions run from {first} to {last}.")
     return cells
 
 
 def linkage_of_clicks(statistics: SufficientStatistics, options: EstimationOptions) -> Linkage:
-    """The linkage of a method that compares every cell that has a click: no pair has to link it.
+    """Return the linkage for a method that identifies every cell with a click, without pairs that link it.
 
     Raises:
         UsageError: there is no such reference cell.
@@ -208,29 +208,29 @@ def linkage_of_clicks(statistics: SufficientStatistics, options: EstimationOptio
 
 
 def relative_to_largest(propensity: Floats, linkage: Linkage) -> Floats:
-    """Propensities on the probability scale: divided by the largest one with the same reference, shape (K,)."""
+    """Divide propensities by the largest with the same reference: examination in [0, 1], shape (K,)."""
     largest = np.full(len(propensity), -np.inf)
     np.maximum.at(largest, linkage.reference_of, np.nan_to_num(propensity, nan=-np.inf))
     return propensity / largest[linkage.reference_of]
 
 
 OnIteration = Callable[[str], None]
-"""Is called with the progress, in a few words."""
+"""Called with the progress in a few words."""
 
 
 class Method(Plugin):
-    """A way to get theta, as `--method` names it."""
+    """Base of the methods of estimating theta, the choices of `--method`."""
 
-    reference: ClassVar[str]  # the paper that it is from
-    clusters: ClassVar[tuple[Cluster, ...]] = ("query", "pair")  # where it takes `cluster`, the usual one first
-    uses_strata: ClassVar[bool] = True  # whether days and strata, which share one attractiveness, matter
+    reference: ClassVar[str]  # source
+    clusters: ClassVar[tuple[Cluster, ...]] = ("query", "pair")  # supported values of `cluster`, the default first
+    uses_strata: ClassVar[bool] = True  # whether the estimate depends on periods and strata
 
     def check(self, plan: StatisticsPlan) -> None:
-        """Raise a UsageError if it cannot serve such a plan."""
+        """Raise a UsageError if the method does not support the plan."""
 
 
 class Estimator(Method):
-    """A method that works on sufficient statistics."""
+    """A method that estimates from sufficient statistics."""
 
     @abstractmethod
     def estimate(
@@ -240,24 +240,24 @@ class Estimator(Method):
 
         Args:
             statistics: the counts of the whole log.
-            strata: the counts by what shares one attractiveness.
+            strata: the counts per stratum.
             options: of the estimate.
             on_iteration: called with the progress.
 
         Raises:
-            IdentifiabilityError: nothing can be compared.
+            IdentifiabilityError: no two cells can be compared.
             UsageError: there is no such reference cell.
         """
 
 
 class MethodOfRows(Method):
-    """A method that needs the features of every impression: `core.features` estimates by it."""
+    """A method that estimates from impressions with features; implemented in `core.features`."""
 
     clusters = ("session", "query")
     uses_strata = False
 
     def check(self, plan: StatisticsPlan) -> None:
-        """Raise a UsageError if rows cannot be read so, or examination depends on more than the position."""
+        """Raise a UsageError if examination depends on more than the position, or if rows are sums."""
         if plan.model.beside_position:
             raise UsageError(
                 f"--method {self.name}: only with --model pbm; what is clicked above a document depends on it, so that "
