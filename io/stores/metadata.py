@@ -88,7 +88,10 @@ class StatisticsMetadata:
 
 def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
     """A plan as plain values, for metadata and manifests."""
-    values = {name: getattr(plan, name) for name in Counted.__struct_fields__}
+    fields: dict[str, Any] = {name: getattr(plan, name) for name in Counted.__struct_fields__}
+    values: dict[str, Any] = {
+        name: list[Any](value) if isinstance(value, tuple) else value for name, value in fields.items()
+    }
     values |= {"model": plan.model.name, "randomized": [str(rows) for rows in plan.randomized]}
     return msgspec.to_builtins({name: value for name, value in values.items() if value or name not in _IF_ANY})
 
