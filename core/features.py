@@ -1,14 +1,18 @@
-"""Theta from features, where no document repeats: cross-fitting, nuisances, strata and regression EM.
+"""Estimate theta from features of impressions, for logs in which no document is shown twice for a query.
 
-Relevance f maximises the likelihood of the position-based model, P(click) = theta_k g, g = 1 / (1 + exp(-f)), one tree
-a round, by steps of Fisher scoring, until the likelihood of the other fold has fallen for `PATIENCE` rounds:
+Two methods: `features`, the conditional estimate on strata of learned relevance and position; and `regression-em`.
+
+Relevance f maximises the likelihood of the position-based model, P(click) = theta_k g, g = 1 / (1 + exp(-f)), by
+gradient boosting with Fisher scoring steps, until the likelihood of the other fold has not improved for `PATIENCE`
+rounds:
 
     p = c + (1 - c) g (1 - theta) / (1 - theta g),   gradient g - p,   Hessian theta g (1 - g)^2 / (1 - theta g)
 
-Theta is the conditional estimate on the strata of f so far (below), again every `ROUNDS_OF_THETA` rounds. What trees
-that are shrunk leave unexplained would be taken up by the moment estimate, theta_k = C_k / sum of g in cell k, which is
-kept for comparison; so would most of what a good ranker's score tells. The Hessian of the EM step, g (1 - g), is that
-of clicks which all rows could have had: where few are examined, steps are too small by a factor of theta.
+Theta is the conditional estimate on the strata of the current f (below), updated every `ROUNDS_OF_THETA` rounds. The
+moment estimate, theta_k = C_k / sum of g in cell k, would absorb the relevance that shrunken trees leave unexplained;
+it is returned for comparison only. The Hessian of EM, g (1 - g), would make steps too small by a factor of theta.
+
+Regression EM:
 
     E-step:  P(E=1, R=0 | c=0) = theta (1 - g) / (1 - theta g),   P(E=0, R=1 | c=0) = (1 - theta) g / (1 - theta g);
              a click says E = R = 1
@@ -21,36 +25,35 @@ after a number of iterations. Theta starts from click rates, since it hardly mov
 Source: Wang, Golbandi, Bendersky, Metzler & Najork 2018, Position bias estimation for unbiased learning to rank in
 personal search.
 
-A stratum b holds the rows of one fold and one context whose relevance f and place lie between the same quantiles:
-`QUANTILES` of each. With the exposure E_bk = sum of g over its rows in cell k (g = 1 / (1 + exp(-f))) and its clicks
-C_b,
+Method `features`: a stratum b holds the rows of one fold and one context whose relevance f and place (the predicted log
+position) lie between the same quantiles, `QUANTILES` of each. With exposure E_bk = sum of g over its rows in cell k and
+clicks C_b,
 
     l(beta) = sum_b { sum_k c_bk beta_k - C_b log sum_k E_bk exp(beta_k) }
 
-is the conditional likelihood with n := E, which is also that of a Poisson regression with a constant for each stratum
-and the offset log E_bk. It is right if either f or the place is: within a stratum, what is left of a document's
-relevance must not go with its position.
+is the conditional likelihood with n := E, that of a Poisson regression with a constant per stratum and offset log E_bk.
+The estimate is consistent if f or the place is right: within a stratum, the remaining relevance must be independent of
+the position.
 
-With p_b the shares of stratum b and lambda_b = C_b / sum_k E_bk theta_k, a row i of cluster u adds
+Errors: with p_b the shares of stratum b and lambda_b = C_b / sum_k E_bk theta_k, a cluster u has
 
     s_u = sum_i w_i (c_i - lambda_b theta_k g_i) (1_k - p_b),    H_u = sum_i w_i c_i (diag(p_b) - p_b p_b')
 
-The second term of the residual is what E_bk varies by when other pages are drawn; it adds up to 0 over all rows. The
-rest is as in `standard_errors.cluster`: leaving one out, effective clusters, intervals.
+The second term of the residual accounts for the sampling of E_bk; it sums to 0 over all rows. The rest is as in
+`standard_errors.cluster`.
 
-Relevance h that only the ranker sees, with E[h | k, x] = -rho (log k - E[log k | x]), makes log theta_k too low by
-rho log k. Were it of the size of the relevance that is known, and did it go with the order as much,
+`hidden_relevance`: relevance h that only the ranker knows, with E[h | k, x] = -rho (log k - E[log k | x]), biases
+log theta_k by -rho log k. If it is as large as the known relevance and equally correlated with rank,
 
     rho = -cov(log g, log k | score, rank of the score on its page) / var(log k - place)
 
-with quantiles of the score, or without the condition if none is named. That is the bias of an omitted variable which is
-as strong as those at hand. It is less if the log says so: the mean z of the places of a row's rivals, those on its
-page, moves the row, and says nothing of its own relevance. With mu = lambda_b theta_k g and z* = z less its projection
-on strata and cells, weighted by w mu,
+with quantiles of the score, or unconditionally without a score. The log may show that rho is smaller: the mean place z
+of the other rows of a page affects the position of a row, but is independent of its relevance (an instrument). With
+mu = lambda_b theta_k g, and z* the residual of z on strata and cells, weighted by w mu,
 
     delta = sum_i w_i (c_i - mu_i) z*_i / sum_i w_i mu_i z*_i^2,    rho = delta / pi,    errors by page
 
-is 0 unless clicks go with what the ranker knew of the row, given k; pi is the slope of log k over z within strata.
+is 0 unless clicks depend on the ranker's hidden knowledge given k; pi is the slope of log k on z within strata.
 
 Sources: Cinelli & Hazlett 2020, Altonji, Elder & Taber 2005 (the benchmark); Hausman 1978, Wooldridge 2015 (z).
 """
@@ -93,22 +96,22 @@ from posbias.core.training.weights import split_hashes
 FOLDS = 2
 
 GradientsOfRows = Callable[[Integers, Floats], tuple[Floats, Floats]]
-"""From the numbers of rows and their scores to the gradient and the Hessian of the loss, shapes (n,)."""
+"""Computes gradient and Hessian of the loss, shape (n,) each, from row numbers and scores."""
 
 
 class CrossFoldTrees:
-    """Trees that grow in lockstep, one ensemble a fold, each on the rows of the other folds."""
+    """Cross-fitted boosted trees: one ensemble per fold, fitted on the rows of the other folds, a tree per round."""
 
     def __init__(self, rows: BinnedRows, fold: Integers, start: float) -> None:
         """Begin without a tree.
 
         Args:
-            rows: all of them.
+            rows: all rows.
             fold: of each row, 0 .. `FOLDS` - 1, shape (n,).
-            start: the score to start with.
+            start: initial score.
         """
-        self.scores = np.full(len(fold), start)  # of each row, by the trees that have not seen its fold
-        self.rounds = 0  # in which some ensemble was split
+        self.scores = np.full(len(fold), start)  # out-of-fold scores
+        self.rounds = 0  # number of rounds in which a tree split its rows
         self._apart = [np.flatnonzero(fold == one) for one in range(FOLDS)]
         self._seen = [np.flatnonzero(fold != one) for one in range(FOLDS)]
         self._trees = [
@@ -127,7 +130,7 @@ class CrossFoldTrees:
         return grown
 
     def forests(self) -> tuple[Forest, ...]:
-        """The ensemble for each fold, as files that predict by themselves."""
+        """Return the ensemble that predicts for each fold."""
         return tuple(Forest(trees.model_text()) for trees in self._trees)
 
 
@@ -136,7 +139,7 @@ _LARGEST = float(2**64)
 
 
 def session_draws(sessions: pl.Series, seed: int) -> Hashes:
-    """A number for each session, all equally likely, shape (n,).
+    """Draw a uniform 64-bit number for each session from its id and the seed, shape (n,).
 
     The hash of the id and the seed are mixed by SplitMix64 (Steele, Lea & Flood 2014).
     """
@@ -149,12 +152,12 @@ def session_draws(sessions: pl.Series, seed: int) -> Hashes:
 
 
 def fold_numbers(draws: Hashes) -> Integers:
-    """The fold of each, 0 .. `FOLDS` - 1."""
+    """Return the fold of each session, 0 .. `FOLDS` - 1."""
     return (draws % np.uint64(FOLDS)).astype(np.int64)
 
 
 def in_sample(draws: Hashes, share: float) -> Flags:
-    """Whether each is in a sample of that share of the pages; a larger sample holds all of a smaller one."""
+    """Return whether each page is in a sample of this share; a larger sample contains a smaller one."""
     return draws.astype(np.float64) < share * _LARGEST
 
 
@@ -172,7 +175,7 @@ _RATES = (1e-6, 1 - 1e-6)  # between which the mean of g starts
 
 @dataclass(frozen=True)
 class LearningRows:
-    """The impressions of some pages, n, in K cells."""
+    """The n impressions of some pages, in K cells."""
 
     cell: Integers  # number of each impression's cell, shape (n,)
     click: Floats  # 0 or 1, shape (n,)
@@ -182,17 +185,17 @@ class LearningRows:
     context: Integers  # number of each cell's context, shape (K,)
 
     def sum_by_cell(self, values: Floats) -> Floats:
-        """The weighted sum of values by cell, shape (K,)."""
+        """Sum values, shape (n,), times weight by cell, shape (K,)."""
         return sum_by_number(self.cell, self.weight * values, len(self.position))
 
     def mean_by_cell(self, values: Floats) -> Floats:
-        """The weighted mean of values by cell, shape (K,); 0 for a cell without rows."""
+        """Average values, shape (n,), by weight in each cell, shape (K,); 0 for a cell without rows."""
         return _ratio(self.sum_by_cell(values), self.sum_by_cell(np.ones(len(self.cell))))
 
 
 @dataclass(frozen=True)
 class Nuisances:
-    """The learned nuisance functions."""
+    """Nuisance functions, learned by cross-fitting."""
 
     relevance: tuple[Forest, ...]  # f, the trees for each fold
     place: tuple[Forest, ...]  # log(position), the trees for each fold
@@ -202,20 +205,20 @@ class Nuisances:
 
 
 def tree_options(n_values: int) -> TreeOptions:
-    """How the trees of both are grown, on so many values of features: threads wait for each other where these are few.
+    """Return the options of both kinds of trees; few feature values are processed in one thread, which is faster.
 
-    The same rows give the same trees, whatever the number of threads.
+    The number of threads does not change the trees.
     """
     threads = 1 if n_values < _WORTH_THREADS else 0
     return TreeOptions(rate=0.1, leaves=15, leaf_rows=100, bins=63, binned_by=_BINNED_BY, threads=threads)
 
 
 def learn_nuisances(features: BinnedRows, rows: LearningRows) -> Nuisances:
-    """Learn relevance and place.
+    """Learn relevance f and place, the expected log position.
 
     Args:
         features: of the rows.
-        rows: where they were shown, and which were clicked.
+        rows: positions and clicks.
 
     Raises:
         IdentifiabilityError: there are too few rows, or the features say nothing.
@@ -267,7 +270,7 @@ def _relevance(features: BinnedRows, rows: LearningRows, places: Floats) -> tupl
 
 
 def _on_strata(rows: LearningRows, scores: Floats, places: Floats) -> tuple[ConditionalFit, Integers]:
-    """The conditional estimate, and the unit of each row: its stratum within its context."""
+    """Return the conditional estimate on strata of scores and places, and the number of each row's stratum."""
     edges = StratumEdges.of(scores, places, rows.fold)
     stratum = edges.stratum(scores, places, rows.fold)
     scored = ScoredRows(stratum, rows.cell, sigmoid(scores), rows.click, rows.weight)
@@ -281,7 +284,7 @@ def _ratio(clicks: Floats, exposure: Floats) -> Floats:
 
 
 def _relative(theta: Floats, context: Integers) -> Floats:
-    """Divided by the largest of its context."""
+    """Divide theta by the largest of its context, shape (K,)."""
     largest = np.zeros(int(context.max()) + 1)
     np.maximum.at(largest, context, theta)
     return _ratio(theta, largest[context])
@@ -292,11 +295,11 @@ TREES = 20
 RATE = 0.3
 
 _FIRST_THETA = 0.9  # of the position with the largest click rate
-_SURE = (1e-6, 1 - 1e-6)  # between which relevance is kept
+_SURE = (1e-6, 1 - 1e-6)  # bounds of relevance
 
 
 def expectation(theta: Floats, relevance: Floats, click: Floats) -> tuple[Floats, Floats]:
-    """The E-step: P(E=1 | c) and P(R=1 | c) of each row, shape (n,).
+    """Return the E-step: P(E=1 | c) and P(R=1 | c) of each row, shape (n,) each.
 
     Args:
         theta: of each row's cell, in [0, 1].
@@ -311,13 +314,13 @@ def expectation(theta: Floats, relevance: Floats, click: Floats) -> tuple[Floats
 def regression_em(
     features: BinnedRows, rows: LearningRows, seed: int, iterations: int, on_iteration: OnIteration
 ) -> Floats:
-    """Theta by cell, shape (K,), in [0, 1].
+    """Estimate theta by cell by regression EM, shape (K,), in [0, 1].
 
     Args:
         features: of the rows.
-        rows: where they were shown, and which were clicked.
-        seed: of the labels that are drawn.
-        iterations: how many.
+        rows: positions and clicks.
+        seed: of the random labels.
+        iterations: number of EM steps.
         on_iteration: called with the progress.
     """
     draws = np.random.default_rng(seed)
@@ -334,7 +337,7 @@ def regression_em(
 
 
 def regress_labels(features: BinnedRows, rows: LearningRows, label: Floats) -> Floats:
-    """Relevance by trees that are fitted anew to labels, shape (n,)."""
+    """Fit new trees to the labels, and return the predicted relevance, shape (n,)."""
     mean = float(np.average(label, weights=rows.weight))
     steeper = replace(features, options=replace(features.options, rate=RATE))
     trees = BoostedTrees(steeper, logit(min(max(mean, _SURE[0]), _SURE[1])))
@@ -352,19 +355,19 @@ def regress_labels(features: BinnedRows, rows: LearningRows, label: Floats) -> F
 QUANTILES = 20
 
 FEWEST_ROWS = 25
-"""In a stratum, on average: of fewer rows, fewer quantiles are taken."""
+"""Mean number of rows per stratum below which fewer quantiles are used."""
 
 
 @dataclass(frozen=True)
 class StratumEdges:
-    """Where strata end: the inner quantiles of f and of the place in each fold, shape (J, B - 1), ascending."""
+    """Boundaries of strata: the inner quantiles of f and of the place in each fold, shape (J, B - 1), ascending."""
 
     relevance: Floats
     place: Floats
 
     @classmethod
     def of(cls, scores: Floats, places: Floats, fold: Integers) -> Self:
-        """The quantiles of some rows, each array of shape (n,)."""
+        """Compute the quantiles of scores and places, shape (n,) each, by fold."""
         smallest = int(np.bincount(fold, minlength=FOLDS).min())
         bins = max(1, min(QUANTILES, int(np.sqrt(smallest / FEWEST_ROWS))))
         inner, in_fold = np.arange(1, bins) / bins, [fold == one for one in range(FOLDS)]
@@ -380,7 +383,7 @@ class StratumEdges:
         return FOLDS * (self.relevance.shape[1] + 1) ** 2
 
     def stratum(self, scores: Floats, places: Floats, fold: Integers) -> Integers:
-        """The number of each row's stratum within its context, shape (n,)."""
+        """Return the number of each row's stratum within its context, shape (n,)."""
         number, bins = np.zeros(len(fold), np.int64), self.relevance.shape[1] + 1
         for one in range(FOLDS):
             rows = np.flatnonzero(fold == one)
@@ -392,10 +395,10 @@ class StratumEdges:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Rows as the likelihood needs them, each array of shape (n,)."""
+    """Rows with exposure and stratum, arrays of shape (n,)."""
 
     stratum: Integers  # number of the row's stratum within its context
-    cell: Integers  # number of its cell, which tells its context
+    cell: Integers  # number of its cell, which determines the context
     exposure: Floats  # g, in (0, 1)
     click: Floats  # 0 or 1
     weight: Floats  # > 0
@@ -403,14 +406,14 @@ class ScoredRows:
 
 @dataclass(frozen=True)
 class ExposureCounts(Sums):
-    """Exposure and clicks by stratum and cell; those of two parts of a log add up."""
+    """Exposure and clicks by stratum and cell; those of parts of a log add up."""
 
     exposure: Floats  # weighted sum of g, shape (S, K)
     clicks: Floats  # weighted sum of clicks, shape (S, K)
 
     @classmethod
     def of(cls, rows: ScoredRows, n_strata: int, n_cells: int) -> Self:
-        """Count some rows."""
+        """Sum the exposure and clicks of rows."""
         number, shape = rows.stratum * n_cells + rows.cell, (n_strata, n_cells)
         length = n_strata * n_cells
         return cls(
@@ -419,10 +422,10 @@ class ExposureCounts(Sums):
         )
 
     def table(self, context: Integers) -> CountTable:
-        """As a table whose units are stratum by stratum within context by context: number c S + b.
+        """Convert to a count table; the unit of stratum b in context c has number c S + b.
 
         Args:
-            context: the number of each cell's context, from 0, shape (K,).
+            context: context number of each cell, from 0, shape (K,).
         """
         n_strata = len(self.exposure)
         stratum, cell = np.nonzero(self.exposure)
@@ -442,7 +445,7 @@ class ExposureCounts(Sums):
 
 @dataclass(frozen=True)
 class ExposureEstimate:
-    """A fit of the whole log, which its parts are held against."""
+    """Fit to a whole log, from which the errors are computed part by part."""
 
     table: CountTable  # exposure and clicks of the whole log (`ExposureCounts.table`)
     fit: ConditionalFit
@@ -450,11 +453,11 @@ class ExposureEstimate:
     n_strata: int  # of one context
 
     def sums_of(self, rows: ScoredRows, cluster: Integers) -> ClusterSums:
-        """The sums over the clusters of a part that holds whole clusters; sums of parts add up.
+        """Compute the sums over clusters of a part of whole clusters; the sums of parts add up.
 
         Args:
-            rows: those of the part.
-            cluster: what each row shares its errors with, any whole numbers, shape (n,).
+            rows: of the part.
+            cluster: cluster of each row, any integers, shape (n,).
         """
         linked = conditional.linked_counts(self.table, self.fit.linkage)
         number = np.full(self.table.n_units, -1)
@@ -484,7 +487,7 @@ def fit_exposure(
         options: of the estimate.
 
     Raises:
-        IdentifiabilityError: rows that are alike stand at one position only, or have no click.
+        IdentifiabilityError: rows of a stratum are at one position only, or have no click.
         UsageError: there is no such reference cell.
     """
     context = statistics.context_of_cell
@@ -502,12 +505,12 @@ def fit_exposure(
 
 
 def features_estimate(fitted: ExposureEstimate, sums: Iterable[ClusterSums], by: Cluster) -> Estimate:
-    """The estimate with its errors.
+    """Make the estimate with its errors.
 
     Args:
-        fitted: the estimate from all rows.
-        sums: those over the clusters of each part of the log.
-        by: what the clusters are.
+        fitted: the fit to all rows.
+        sums: sums over the clusters of each part of the log.
+        by: kind of the clusters.
     """
     fit, no_pair = fitted.fit, np.zeros(len(fitted.context))
     behind = CurveEstimate(fit, errors_from_sums(fit.log_theta, fit.free_cells, reduce(add, sums)))
@@ -516,17 +519,17 @@ def features_estimate(fitted: ExposureEstimate, sums: Iterable[ClusterSums], by:
 
 
 _WEAK = np.sqrt(10)
-"""Standard errors of pi, below which rivals do not move rows enough to say anything (Staiger & Stock 1997)."""
+"""Standard errors of pi below which z is a weak instrument (Staiger & Stock 1997)."""
 
 
 def hidden_relevance(rows: LearningRows, learned: Nuisances, page: Integers, score: Floats | None) -> HiddenRelevance:
-    """How far relevance that only the ranker sees may put theta off.
+    """Estimate the bias rho of theta from relevance that only the ranker knows (see the top of this module).
 
     Args:
-        rows: those that relevance and place were learned on.
-        learned: both.
-        page: the number of each row's page, from 0, shape (n,).
-        score: what the ranker sorts by, if it is named, shape (n,); which end comes first does not matter.
+        rows: the rows on which relevance and place were learned.
+        learned: relevance and place.
+        page: page number of each row, from 0, shape (n,).
+        score: the ranker's score, shape (n,), ascending or descending; None if it is not in the log.
     """
     depth, weight, alike = np.log(rows.position[rows.cell]), rows.weight, np.zeros(len(page), np.int64)
     if score is not None:
@@ -535,22 +538,22 @@ def hidden_relevance(rows: LearningRows, learned: Nuisances, page: Integers, sco
         alike = ranked["score"].to_numpy().astype(np.int64) * QUANTILES + np.searchsorted(edges, score, side="right")
     relevance, ordered = (_centred(values, alike, weight) for values in (-np.logaddexp(0, -learned.scores), depth))
     spread = float(weight @ (depth - learned.places) ** 2)
-    # Rho, were hidden relevance as strong as that which is known; at least 0.
-    imagined = max(-float(weight @ (relevance * ordered)) / spread, 0.0) if spread > 0 else 0.0
+    # rho if hidden relevance is as strong as the known relevance; at least 0
+    benchmark = max(-float(weight @ (relevance * ordered)) / spread, 0.0) if spread > 0 else 0.0
     try:
         fit, unit = _on_strata(rows, learned.scores, learned.places)
     except IdentifiabilityError:
-        return HiddenRelevance(imagined)
+        return HiddenRelevance(benchmark)
     (delta, error, degrees), (slope, slope_error) = _by_rivals(rows, learned, page, fit, unit)
     if not (error > 0 and abs(slope) > _WEAK * slope_error):
-        return HiddenRelevance(imagined)
-    return HiddenRelevance(imagined, delta / slope, error / abs(slope), degrees)
+        return HiddenRelevance(benchmark)
+    return HiddenRelevance(benchmark, delta / slope, error / abs(slope), degrees)
 
 
 def _by_rivals(
     rows: LearningRows, learned: Nuisances, page: Integers, fit: ConditionalFit, unit: Integers
 ) -> tuple[tuple[float, float, float], tuple[float, float]]:
-    """Delta, its standard error and degrees of freedom; pi and its standard error."""
+    """Return delta, its standard error and degrees of freedom; and pi and its standard error."""
     known = np.flatnonzero(fit.linkage.identified[rows.cell])
     cell, unit, of_page, weight = rows.cell[known], unit[known], page[known], rows.weight[known]
     n_units, n_pages = int(unit.max()) + 1, int(page.max()) + 1
@@ -573,6 +576,6 @@ def _by_rivals(
 
 
 def _centred(values: Floats, group: Integers, weight: Floats) -> Floats:
-    """Less the weighted mean of their group."""
+    """Subtract the weighted mean of each value's group, shape (n,)."""
     number = int(group.max()) + 1
     return values - _ratio(sum_by_number(group, weight * values, number), sum_by_number(group, weight, number))[group]

@@ -1,4 +1,4 @@
-"""Which column plays which role: how names compare, and what an unknown one may mean."""
+"""Recognise the role of each column of a log (session, query, document, position, click, ...) by its name."""
 
 import difflib
 import re
@@ -26,7 +26,7 @@ from posbias.core.schema import (
 _MARKS = re.compile(r"[_-]+|\.$")
 _BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NEARLY = 0.85
-"""Likeness of a name to a known one (difflib) from which it is taken for a typing error."""
+"""Similarity to a known name (difflib) from which a name is taken for a misspelling of it."""
 
 
 CLIENTS = frozenset(
@@ -37,10 +37,10 @@ CLIENTS = frozenset(
         *("uid", "userkey", "anonymousid", "fullvisitorid", "clientip", "recipient", "recipientid"),
     )
 )
-"""Names of columns of users, without case, `_` and `-`."""
+"""Plain names (see `plain_name`) of columns of users."""
 
 VISITS = frozenset(("visit", "visitid", "sessionid"))
-"""Those of visits, where a page has another id."""
+"""Plain names of columns of visits, if a page has another id."""
 
 TIMES = frozenset(
     (
@@ -48,7 +48,7 @@ TIMES = frozenset(
         *("createdat", "shownat", "searchtime", "querytime", "servertime", "receivedat", "occurredat"),
     )
 )
-"""Names of columns of times, without case, `_` and `-`."""
+"""Plain names of columns of times."""
 
 TEAMS = frozenset(
     (
@@ -56,13 +56,13 @@ TEAMS = frozenset(
         *("searchconfiguration", "ranker", "rankername", "ranking", "rankingfunction", "rankingmodel", "algorithm"),
     )
 )
-"""Names of columns that may say which of two rankers placed a document, as plain words; others hold the word team."""
+"""Plain names of columns that may hold the team of a document, the ranker that placed it; besides names with `team`."""
 
 _OF_LISTS = "(serp|search|results?|query|list|current|grid)*"
 _PAGE = re.compile(f"{_OF_LISTS}(page|row)(number|no|num|nr|index|idx)?")
 _OFFSET = re.compile(f"{_OF_LISTS}(page)?(offset|from|start|startindex|skip)")
 _RANKS = frozenset(("rank", "ranks", "index", "idx", "position", "positions", "pos", "ordinal", "slot"))
-"""Words of a name that says where something stands."""
+"""Words in names of columns of ranks."""
 _HOW_MANY = "(num|number|no|nr|n|nb|total|sum|sums|cnt|counts?|of|times|ad|search|list|serp)*"
 _SHOWN = "(impressions?|impr?s?|(page)?views?|pvs?|shows?|shown|exposures?|displays?|displayed|served)"
 _COUNT = re.compile(f"{_HOW_MANY}{_SHOWN}{_HOW_MANY}")
@@ -75,78 +75,78 @@ _NOT_CLICKED = re.compile(
     "prime|premium|member|login|logged|sign|subscri|guest|return|robot|crawl|random|control|treatment|variant|test|"
     "personal|cache|^(is|has|was)?(ad|ads|new|bot|sale|adult|valid|active|error|success|vip|gift|free|fresh)$"
 )
-"""What the plain name of a column of 0 and 1 holds that says something else than clicks."""
+"""Parts of plain names of columns of 0 and 1 that are not clicks."""
 _NEGATED = frozenset(("no", "not", "non", "un", "without", "prev", "previous", "past", "prior", "last", "history"))
 
 
 def plain_name(name: str) -> str:
-    """A name without what people write differently, e.g. `SessionID`, `session-id` -> `sessionid`, `Pos.` -> `pos`."""
+    """Normalise a name: lower case, without `_`, `-` and a final point; `SessionID`, `session-id` -> `sessionid`."""
     return _MARKS.sub("", name).lower()
 
 
 def path_endings(path: str) -> list[str]:
-    """The ends of a path, as plain names, e.g. `results.document.id` -> id, documentid; none of what is no path."""
+    """Return the plain names of the ends of a path, e.g. `results.document.id` -> id, documentid; none for `id`."""
     parts = path.split(".")
     return [plain_name("".join(parts[first:])) for first in range(len(parts) - 1, 0, -1)]
 
 
 def words_in(name: str) -> list[str]:
-    """The words of a name, e.g. `wasClicked` -> was, clicked; `hits.product_SKU` -> hits, product, sku."""
+    """Split a name into words, e.g. `wasClicked` -> was, clicked; `hits.product_SKU` -> hits, product, sku."""
     return [word.lower() for word in _BETWEEN_WORDS.split(name) if word]
 
 
 def is_page_name(name: str) -> bool:
-    """Whether a name, or the end of a path, is that of the number of a page of results, e.g. `serp_page`, `pageNo`."""
+    """Return whether a name or the end of a path means the number of a results page, e.g. `serp_page`, `pageNo`."""
     return any(_PAGE.fullmatch(end) for end in (plain_name(name), *path_endings(name)))
 
 
 def is_offset_name(name: str) -> bool:
-    """Whether a name, or the end of a path, is that of the number of results above a page, e.g. `offset`, `from`."""
+    """Return whether a name or the end of a path means the number of results above a page, e.g. `offset`, `from`."""
     return any(_OFFSET.fullmatch(end) for end in (plain_name(name), *path_endings(name)))
 
 
 def is_rank_name(name: str) -> bool:
-    """Whether a name says where something stands, e.g. `clicked.rank`, `clickedIndex`."""
+    """Return whether a name has a word for ranks, e.g. `clicked.rank`, `clickedIndex`."""
     return not _RANKS.isdisjoint(words_in(name))
 
 
 def is_count_name(name: str) -> bool:
-    """Whether a name is that of a number of impressions, e.g. `Impressions`, `impression_cnt`, `pv`."""
+    """Return whether a name means a number of impressions, e.g. `Impressions`, `impression_cnt`, `pv`."""
     return _COUNT.fullmatch("".join(words_in(name))) is not None
 
 
 def is_team_name(name: str) -> bool:
-    """Whether a name may be that of the team of a document, e.g. `team`, `docs.[interleaving]`, `interleaving_team`."""
-    of_name = words_in(name.rpartition(".")[2])
-    return "".join(of_name) in TEAMS or not {"team", "teams"}.isdisjoint(of_name)
+    """Return whether a name may mean the team of a document: `team`, `docs.[interleaving]`, `interleaving_team`."""
+    words = words_in(name.rpartition(".")[2])
+    return "".join(words) in TEAMS or not {"team", "teams"}.isdisjoint(words)
 
 
 def is_summed_rank_name(name: str) -> bool:
-    """Whether a name is that of a sum or an average of positions, e.g. `sum_position`, `avgRank`."""
+    """Return whether a name means a sum or an average of positions, e.g. `sum_position`, `avgRank`."""
     return _SUMMED_RANK.fullmatch("".join(words_in(name))) is not None
 
 
 def has_role_word(role: str, name: str) -> bool:
-    """Whether a name, or the end of a path, has a word of a role, e.g. `item_clicks`, `hits.wasClicked`."""
+    """Return whether a name or a path end has a typical word of a role, e.g. `item_clicks`, `hits.wasClicked`."""
     in_name = {form for word in words_in(name.rpartition(".")[2]) for form in (word, word.removesuffix("s"))}
     return not in_name.isdisjoint(_TELLING_WORDS[role]) and in_name.isdisjoint(_NEGATED)
 
 
 def is_no_click_name(name: str) -> bool:
-    """Whether the name says that a column of 0 and 1 holds something else than clicks, e.g. `in_stock`, `viewed`."""
+    """Return whether a column of 0 and 1 is not clicks by its name, e.g. `in_stock`, `viewed`."""
     return bool(_NOT_CLICKED.search(plain_name(name.rpartition(".")[2]))) or not _NEGATED.isdisjoint(words_in(name))
 
 
 def guesses(roles: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
-    """The column that each role is probably played by, by the words of its name. No column plays two.
+    """Guess the column of each role by its name; no column has two roles.
 
     Args:
-        roles: those that are looked for.
-        columns: those that play no role yet.
+        roles: the roles without a column.
+        columns: the columns without a role.
     """
 
     def likeness(role: str, column: str) -> float:
-        """From 0 to 2: more for a name that is nearly a known one, then for a telling word, the first ones most."""
+        """Score a column from 0 to 2: highest for a misspelt known name, then by its most typical word."""
         near = max(difflib.SequenceMatcher(a=plain_name(column), b=plain_name(name)).ratio() for name in ALIASES[role])
         if near >= _NEARLY:
             return 1 + near
@@ -164,7 +164,7 @@ def guesses(roles: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
     return chosen
 
 
-# What exports of other tools call them, without case, `_` and `-`: likely, but not certain, and therefore reported.
+# Plain names in exports of other tools: likely but not certain, and therefore reported
 NAMES_IN_EXPORTS: dict[str, frozenset[str]] = {
     QUERY: frozenset(
         (
@@ -203,11 +203,11 @@ NAMES_IN_EXPORTS: dict[str, frozenset[str]] = {
     ),
 }
 
-_NO_LETTER = "\ufffd"  # stands for what could not be read
-_NUMBERS_IN_A_ROW = 2  # among what should be names of columns, from which they are values
+_NO_LETTER = "\ufffd"  # replaces bytes that could not be decoded
+_NUMBERS_IN_A_ROW = 2  # numbers among column names from which these are taken for values
 _TEXT_OF_QUERY_ID = "userquery"  # of OpenSearch UBI, where the id is that of the page
 
-# Words that the name of such a column often has, for a guess.
+# Words typical of the names of each role's columns, the most typical first, for guesses
 _TELLING_WORDS: dict[str, tuple[str, ...]] = {
     SESSION: ("serp", "session", "impression", "pageview", "request"),
     QUERY: ("query", "keyword", "search", "term", "phrase"),
@@ -231,7 +231,7 @@ _FLAGS_OF_OTHERS = {
     "cluster": "--cluster-column",
     "arm": "--arm",
 }
-"""The options that name columns which are never recognised by their names."""
+"""Options of roles that are never recognised by name."""
 
 
 def resolve_roles(
@@ -244,20 +244,20 @@ def resolve_roles(
     flags: Mapping[str, str] = FLAGS,
     only_named: Collection[str] = (),
 ) -> Roles:
-    """Find the column of each role: named by the user, else by a well-known name.
+    """Determine the column of each role: the one that the user named, else one of a well-known name.
 
     Args:
-        requested: what the user named.
+        requested: columns that the user named.
         columns: the columns of the log.
-        where: what is being read, for the message ("log.csv").
-        required: the roles that must have a column.
-        looked_for: the roles that are recognised by name where the user named no column.
-        flags: the options that name the columns of roles, for messages.
-        only_named: columns that play a role only if they are named: what holds structs.
+        where: name of the log, for messages ("log.csv").
+        required: roles that must have a column.
+        looked_for: roles that are recognised by name if the user named no column.
+        flags: options that name the columns of roles, for messages.
+        only_named: columns that have a role only if they are named (structs).
 
     Raises:
-        SchemaError: a named column is not there.
-        RoleError: a role has two candidates, or a required role has none; all such roles are listed.
+        SchemaError: a named column does not exist.
+        RoleError: a role has several candidates, or a required role has none; all such roles are listed.
     """
 
     def named(names: Sequence[str] | str | None, flag: str) -> tuple[str, ...]:
@@ -309,10 +309,10 @@ def resolve_roles(
 
 
 def check_readable(name: str, where: str) -> None:
-    """A name must be one that Polars takes to the letter.
+    """Check that Polars takes a column name literally.
 
     Raises:
-        SchemaError: it holds control characters, or Polars would take it for a pattern.
+        SchemaError: it has control characters, or Polars would interpret it as a pattern.
     """
     why = _why_unreadable(name)
     if why is not None:
@@ -320,7 +320,7 @@ def check_readable(name: str, where: str) -> None:
 
 
 def _why_unreadable(name: str) -> str | None:
-    """Why Polars would not take a name to the letter."""
+    """Return the reason why Polars would not take a name literally, or None."""
     if any(ord(letter) < ord(" ") or "\x7f" <= letter <= "\x9f" for letter in name):
         return "holds control characters"
     return "is a pattern" if name == "*" or (name.startswith("^") and name.endswith("$")) else None
@@ -334,25 +334,24 @@ def _search(
     where: str,
     flags: Mapping[str, str],
 ) -> tuple[dict[str, tuple[str, ...]], list[tuple[str, str]]]:
-    """Find the columns of roles by their names.
+    """Recognise the columns of roles by name.
 
-    A role is played by the column of a well-known name, compared without regard to case; else by one that differs from
-    such a name by `_`, `-` or camelCase; else, if it must be played, by one of a name from exports of other tools, or
-    by a field of structs whose path ends like that.
+    A role gets the column with a well-known name (not case-sensitive); else one whose plain name is well-known; else,
+    if it is required, one with a name from exports of other tools, or a struct field whose path ends with such a name.
 
     Args:
         columns: of the log.
-        taken: columns that play a role already; those that are found join them.
-        roles: those that are looked for.
-        required: the roles that must be played.
-        where: what is being read.
-        flags: the options that name columns.
+        taken: columns that have a role already; recognised columns are added.
+        roles: the roles to recognise.
+        required: roles that must have a column.
+        where: name of the log, for messages.
+        flags: options that name columns.
 
     Returns:
-        The columns of each role, and the options and columns that were taken from exports.
+        The columns of each role, and (option, column) of those recognised by names from exports.
 
     Raises:
-        RoleError: roles have none and must, or have several.
+        RoleError: a required role has no column, or a role has several.
     """
     guessed = list[tuple[str, str]]()
     known = {role: [name for name in columns if name.lower() in ALIASES[role]] for role in roles}
@@ -392,7 +391,7 @@ def _unclear(
     where: str,
     flags: Mapping[str, str],
 ) -> RoleError:
-    """The error that roles have several columns, or none; for the other arguments see `_search`."""
+    """Return the error for roles with several columns or none; for the other arguments see `_search`."""
     hint, options_of_hint = _hint(columns)
     free = [name for name in columns if name not in taken and _why_unreadable(name) is None]
     sums = [free.pop(free.index(name)) for name in filter(is_summed_rank_name, [*free])]
