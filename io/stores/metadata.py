@@ -21,7 +21,7 @@ from itertools import pairwise
 from math import isclose
 from operator import add
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -88,10 +88,8 @@ class StatisticsMetadata:
 
 def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
     """A plan as plain values, for metadata and manifests."""
-    fields: dict[str, Any] = {name: getattr(plan, name) for name in Counted.__struct_fields__}
-    values: dict[str, Any] = {
-        name: list[Any](value) if isinstance(value, tuple) else value for name, value in fields.items()
-    }
+    values = {name: getattr(plan, name) for name in Counted.__struct_fields__}
+    values |= {name: [*cast("tuple[Any, ...]", of)] for name, of in values.items() if isinstance(of, tuple)}
     values |= {"model": plan.model.name, "randomized": [str(rows) for rows in plan.randomized]}
     return msgspec.to_builtins({name: value for name, value in values.items() if value or name not in _IF_ANY})
 
