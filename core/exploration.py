@@ -1,45 +1,45 @@
-"""Plans of what to show next: swaps of positions that narrow intervals most, and documents worth showing.
+"""Plan what to show next: swaps of positions that narrow the intervals of propensities, and documents to explore.
 
-On every page that takes part, the documents at positions i and j change places with probability 1/2 (RandPair and
-swap interventions; Joachims, Swaminathan & Schnabel 2017). The other positions are shown as ever. With S strata of
-expected clicks a_s by cell, the conditional likelihood has the information
+Swaps: on every page that takes part, the documents at positions i and j change places with probability 1/2 (RandPair
+and swap interventions; Joachims, Swaminathan & Schnabel 2017). Other positions do not change. With S strata of expected
+clicks a_s by cell, the conditional likelihood has the information
 
     F(a) = sum_s diag(a_s) - a_s a_s' / |a_s|,    |a_s| = sum_e a_se
 
     b_s = (1 + r) a_s + d_s,    d_si = -r w a_si / 2,    d_sj = + r w (a_si / 2) theta_j / theta_i    (and j with i)
 
-Of a_s only the shared clicks M = sum_s a_s a_s' / |a_s| are known (`core.fit.shared_clicks`). The strata that are
-shown at i stand for each other: clicked there A_i = sum_e M_ie times, they have the mean profile a = A_i M_i. / M_ii,
-so that
+w is the share of pages with the swap, r the number of further pages relative to the log. Only the shared clicks
+M = sum_s a_s a_s' / |a_s| are known (`core.fit.shared_clicks`), not a_s. All strata shown at i are therefore given
+their mean profile a = A_i M_i. / M_ii, with A_i = sum_e M_ie clicks at i, so that
 
     I_after = (1 + r) F + sum_{g = i, j} phi [F((1 + r) a_g + d_g) - F((1 + r) a_g)],    F = diag(M 1) - M
 
-phi = 1 - strata / impressions is the chance that a further impression finds its stratum known (Good 1953): a document
-that was never shown elsewhere compares nothing. Where further pages have strata of their own, as with periods, r a_g
-takes the place of (1 + r) a_g. In a fit of randomised rows, strata are queries, and further pages add
+phi = 1 - strata / impressions is the probability that a further impression belongs to a known stratum (Good 1953): a
+document that was never shown elsewhere has no information. If further pages have strata of their own, as with periods,
+r a_g replaces (1 + r) a_g. In a fit of randomised rows, strata are queries, and further pages add
 
     I_after = F + n_i n_j / (n_i + n_j) (e_i - e_j)(e_i - e_j)',    n_i = N w (c_i + c_j theta_i / theta_j) / 2
 
-with c the click rates. A cell's variance v = (I^-1)_ee is scaled to that of the fit, V (clustered): by the design
-effect V / v of now. The part of V that further pages of the same queries do not change, because queries differ, stays:
-q = tau^2 / G, with the spread tau between queries and the effective number G of them.
+with click rates c. The model variance of a cell, v = (I^-1)_ee, is scaled to the clustered variance V of the fit by the
+present design effect V / v. The part q = tau^2 / G due to differences between queries, with standard deviation tau
+between queries and effective number G of queries, does not shrink with further pages of the same queries:
 
     V_after = q + (V - q) v_after / v
 
-The plan is greedy: the pages are dealt out in `PORTIONS` equal portions, each to the swap that, with what was dealt
-out before, leaves the intervals narrowest: first as few cells without an interval as possible, then the smallest sum
-of the widths to the power `SHARPNESS`, in which the widest counts most and is not the only one that counts.
+The plan is greedy: pages are assigned in `PORTIONS` equal portions, each to the swap that leaves the narrowest
+intervals: fewest cells without an interval, then the smallest sum of widths to the power `SHARPNESS`, in which the
+widest intervals dominate.
 
-A document's upper confidence bound is the 97.5 % quantile of the posterior of its attractiveness, taken for a Beta
-distribution of the same mean m and standard deviation s, in which the errors of theta are included:
+Documents: the upper confidence bound of a document is the 97.5 % quantile of the posterior of its attractiveness,
+approximated by a Beta distribution of the same mean m and standard deviation s (errors of theta included):
 
     u = quantile of Beta(m t, (1 - m) t) at .975,    t = m (1 - m) / s^2 - 1
 
-With an alpha it is the mean and alpha standard deviations, u = min(m + alpha s, 1), as in LinUCB.
+With alpha, u = min(m + alpha s, 1) as in LinUCB.
 
-Worth showing are the documents whose bound lies above the k-th best mean of their query: each of them may be one of
-the k best, and for the others the log already says that they are not. By the bound itself, good documents come first
-(exploration that costs few clicks). Most is learnt where the bound reaches furthest beyond what is known:
+The documents to show are those whose bound is above the k-th best mean of their query: each may be one of the k best.
+Ranked by the bound, good documents come first (exploration that costs few clicks). Most is learnt where the reach is
+largest:
 
     reach = u - max(m, k-th best mean of the query)
 
@@ -65,60 +65,60 @@ from posbias.core.fit.propensities import STD_ERROR, working_theta
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
 
 Strata = Literal["shared", "apart", "randomized"]
-"""Whether further pages add to the strata of the log, have strata of their own, or are randomised rows of queries."""
+"""Strata of further pages: those of the log, separate ones (as with periods), or queries of randomised rows."""
 
 Swap = tuple[int, int]
-"""Two positions, the smaller one first."""
+"""Two positions, the smaller first."""
 
-_LARGEST_CONSTANT_PART = 0.9  # of a variance: something is always learnt from more clicks
-_LEAST_LINK = 1e-9  # shared clicks that are rounding
+_LARGEST_CONSTANT_PART = 0.9  # largest share of q in V, as more clicks always reduce the variance
+_LEAST_LINK = 1e-9  # fewer shared clicks are rounding
 
 
 @dataclass(frozen=True)
 class ContextCells:
-    """The cells of one context, and what is known of them: each array of shape (K,) unless it says otherwise."""
+    """Fit of the K cells of one context; arrays have shape (K,) unless noted."""
 
     position: Integers  # ascending within a curve
-    theta: Floats  # a propensity for every cell, above 0
+    theta: Floats  # > 0, imputed where a cell is not identified
     impressions: Floats  # in the log
     clicks: Floats
     shared: Floats  # M, shape (K, K)
-    std_error: Floats  # of log propensity; infinite where it has none
-    width: Floats  # of the 95 % interval of log propensity; infinite where it has none
-    constant: Floats  # q, the part of the variance that stays
-    reference: int  # the index of the cell that the others are compared with
-    strata: Strata  # what becomes of further pages
+    std_error: Floats  # of log propensity; infinite if unknown
+    width: Floats  # of the 95 % interval of log propensity; infinite if unknown
+    constant: Floats  # q, the part of the variance that further pages do not change
+    reference: int  # index of the reference cell
+    strata: Strata  # strata of further pages
     known_strata: float  # phi
-    curve: Integers  # the number of each cell's curve: a swap is of two positions of one
+    curve: Integers  # curve number of each cell: swaps are between two positions of one curve
 
     @property
     def pages(self) -> float:
-        """Pages of the log, by the position that most of them show."""
+        """Number of pages in the log, estimated by the impressions of the most frequent position."""
         return float(np.bincount(self.position, self.impressions).max(initial=0.0))
 
     @cached_property
     def _expected(self) -> Floats:
-        """A, the expected clicks by cell."""
+        """A, expected clicks by cell."""
         return self.shared.sum(axis=1)
 
     @cached_property
     def information(self) -> Floats:
-        """F, that of the log, shape (K, K)."""
+        """F of the log, shape (K, K)."""
         return np.diag(self._expected) - self.shared
 
     @cached_property
     def _variance(self) -> Floats:
-        """V, that of now by the model, infinite where a cell is not compared with the reference."""
+        """Present model variance v of log propensity, infinite where a cell is not linked to the reference."""
         return variances(self.information, self.reference)
 
     def std_errors_after(self, growth: float, swaps: Mapping[Swap, float]) -> Floats:
-        """The standard errors of log propensity after further pages; infinite where there is none.
+        """Predict the standard errors of log propensity after further pages, shape (K,); infinite if unknown.
 
         Args:
-            growth: r, further pages relative to those of the log.
-            swaps: the share of the further pages on which two positions are swapped half of the time.
+            growth: r, number of further pages relative to the log.
+            swaps: share of further pages with each swap (half of which are swapped).
         """
-        moves = list[tuple[int, int, float]]()  # the cells of two positions, which the context has, and the share
+        moves = list[tuple[int, int, float]]()  # the two cells of each swap, and its share
         for swap, share in swaps.items():
             one, other = (np.flatnonzero(self.position == position) for position in swap)
             _, *both = np.intersect1d(self.curve[one], self.curve[other], return_indices=True)
@@ -129,7 +129,7 @@ class ContextCells:
         known = np.isfinite(fitted) & np.isfinite(now) & (now > 0)
         ratio = np.divide(after, now, out=np.ones_like(after), where=known)
         scaled = constant + (np.where(known, fitted, constant) - constant) * np.where(known, ratio, 1.0)
-        # The median design effect; a cell without an interval counts as 1, so that a doubtful one decides nothing.
+        # The median design effect, in which cells without an interval count as 1
         effect = np.divide(fitted, now, out=np.ones_like(fitted), where=known)
         usual = float(np.median(np.delete(effect, self.reference))) if len(effect) > 1 else 1.0
         unscaled = usual * after + constant
@@ -138,10 +138,10 @@ class ContextCells:
         return np.sqrt(variance)
 
     def widths(self, std_error: Floats) -> Floats:
-        """The widths of 95 % intervals of log propensity with these standard errors.
+        """Return the widths of 95 % intervals of log propensity with these standard errors, shape (K,).
 
-        An interval of few degrees of freedom is wider by a factor, which comes nearer to the usual one as the variance
-        falls.
+        The ratio of width and standard error, which is large with few degrees of freedom, approaches the usual ratio
+        as the variance decreases.
         """
         known = np.isfinite(self.width) & (self.std_error > 0) & np.isfinite(std_error)
         factor = np.divide(self.width, self.std_error, out=np.full_like(std_error, 2 * NORMAL), where=known)
@@ -169,7 +169,7 @@ class ContextCells:
                 change[origin, origin] -= moved
                 change[origin, target] += moved * self.theta[target] / self.theta[origin]
         rows = np.unique([cell for one, other, _ in moves for cell in (one, other)]).astype(np.int64)
-        # a_g, the expected clicks by cell of the strata that are shown at g.
+        # a_g, expected clicks by cell of the strata that are shown at g
         own = np.diag(self.shared)
         scale = np.divide(self._expected, own, out=np.zeros_like(own), where=own > 0)
         before = (self.shared * scale[:, np.newaxis])[rows] * (growth if self.strata == "apart" else 1 + growth)
@@ -178,10 +178,10 @@ class ContextCells:
 
 
 def information_of(expected: Floats) -> Floats:
-    """F of the conditional likelihood, shape (K, K).
+    """Return the information F of the conditional likelihood, shape (K, K).
 
     Args:
-        expected: clicks by stratum and cell, shape (S, K).
+        expected: expected clicks by stratum and cell, shape (S, K).
     """
     total = expected.sum(axis=1)
     root = np.divide(1.0, np.sqrt(total), out=np.zeros_like(total), where=total > 0)
@@ -190,7 +190,7 @@ def information_of(expected: Floats) -> Floats:
 
 
 def variances(information: Floats, reference: int) -> Floats:
-    """Variance of each cell's log propensity relative to the reference, shape (K,): 0 there, infinite if not linked."""
+    """Return the variance of log propensity relative to the reference, shape (K,); infinite for cells not linked."""
     variance = np.full(len(information), np.inf)
     variance[reference] = 0.0
     tails, heads = np.nonzero(-information > _LEAST_LINK)
@@ -206,25 +206,25 @@ def variances(information: Floats, reference: int) -> Floats:
 
 @dataclass(frozen=True)
 class DesignInputs:
-    """The part of a fit from which the effect of further pages is computed."""
+    """The results of a fit from which the effect of further pages is predicted."""
 
     table: pl.DataFrame  # `propensities.parquet`, K rows
-    context: tuple[str, ...]  # the columns of contexts
-    shared: Floats  # the shared clicks, shape (K, K)
+    context: tuple[str, ...]  # context columns
+    shared: Floats  # shared clicks M, shape (K, K)
     query_spread: float  # tau, the standard deviation of log theta between queries
-    effective_clusters: Floats  # G of each cell, shape (K,), NaN where it has none
-    strata: Strata  # what becomes of further pages
-    n_strata: float  # number of strata
-    cell: tuple[str, ...] = ()  # the columns of cells beside the position
+    effective_clusters: Floats  # G of each cell, shape (K,), NaN if unknown
+    strata: Strata  # strata of further pages
+    n_strata: float  # number of strata of the log
+    cell: tuple[str, ...] = ()  # cell columns other than the position
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns that are needed, by what they stand for; with contexts, those of each one's own data."""
+        """Columns of the table to use; with contexts, those of the unshrunken estimate."""
         of = "unshrunk_" if self.context else ""
         return {name: f"{of}{name}" for name in ("propensity", "ci_low", "ci_high")}
 
     def check(self, *, where: str) -> None:
-        """Check that the table is one of a fit.
+        """Check that the table is that of a fit.
 
         Raises:
             LogFormatError: a column is missing, or holds no numbers.
@@ -240,13 +240,13 @@ class DesignInputs:
             raise LogFormatError(f"{where}: a cell has no impressions, or no counts. Run `posbias fit` again.")
 
     def numbers(self, name: str) -> Floats:
-        """A column of the table, NaN where nothing is known."""
+        """Return a column of the table as floats, null as NaN, shape (K,)."""
         return self.table[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
 
     def curves(self) -> list[ContextCells]:
-        """The cells of each context, in the order of the rows."""
+        """Return the cells of each context, in the order of the rows."""
         position, context = self.table[POSITION].to_numpy().astype(np.int64), context_numbers(self.table, self.context)
-        # A page keeps the values of what does not follow from the position, as a row of a grid does.
+        # Columns that the position does not determine are constant on a page, unlike the row of a grid
         values = self.table.group_by(POSITION).agg(pl.col(self.cell).n_unique())
         beside = [name for name in self.cell if (values[name] > 1).any()]
         curve = dense_row_ranks(self.table.select(*self.context, *beside)) if beside else context
@@ -258,7 +258,7 @@ class DesignInputs:
         error = width / (2 * NORMAL) if self.context else self.numbers(STD_ERROR)
         known = np.isfinite(width) & np.isfinite(error)
         is_reference = (propensity == 1) & (width == 0)
-        # G; where a cell has none, that of the others.
+        # G; if unknown, the median of the other cells
         clustered = np.isfinite(self.effective_clusters) & (self.effective_clusters >= 1)
         usual = float(np.median(self.effective_clusters[clustered])) if clustered.any() else 1.0
         constant = self.query_spread**2 / np.where(clustered, self.effective_clusters, usual)
@@ -284,7 +284,7 @@ class DesignInputs:
 PORTIONS = 20
 SHARPNESS = 8.0
 MOST_POSITIONS = 40
-"""Positions up to which every pair is tried; beyond, those with one of the widest or of the first."""
+"""With more positions, only pairs with one of the widest intervals, or with one of the first positions, are tried."""
 
 _WIDEST = 8
 _MOST_IN_PLAN = 60
@@ -292,46 +292,46 @@ _MOST_IN_PLAN = 60
 
 @dataclass(frozen=True)
 class PlannedIntervals:
-    """The intervals after further pages, cell by cell, one context after the other."""
+    """Predicted intervals after further pages, by cell, one context after the other."""
 
-    std_error: Floats  # of log propensity, shape (cells,); infinite where there is none
-    width: Floats  # of its 95 % interval, shape (cells,); infinite where there is none
+    std_error: Floats  # of log propensity, shape (cells,); infinite if unknown
+    width: Floats  # of its 95 % interval, shape (cells,); infinite if unknown
 
     @property
     def largest(self) -> float:
-        """The widest interval."""
+        """Width of the widest interval."""
         return float(self.width.max(initial=0.0))
 
     @property
     def badness(self) -> tuple[int, float]:
-        """How many cells have no interval, and how wide those of the others are."""
+        """The criterion to minimise: cells without an interval, then the sum of widths to the power `SHARPNESS`."""
         known = np.isfinite(self.width)
         return int((~known).sum()), float((self.width[known] ** SHARPNESS).sum())
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How further pages are best shown."""
+    """Plan of swaps on N further pages, with the intervals that it gives and those of alternatives."""
 
     pages: int  # N
-    now: PlannedIntervals  # the intervals as they are
-    unswapped: PlannedIntervals  # after N pages as ever
-    alone: Mapping[Swap, PlannedIntervals]  # after N pages with one swap on all of them, the best first
-    shares: Mapping[Swap, float]  # the share of the pages that each swap of the plan has
+    now: PlannedIntervals  # present intervals
+    unswapped: PlannedIntervals  # after N pages without swaps
+    alone: Mapping[Swap, PlannedIntervals]  # after N pages with a single swap on all of them, the best first
+    shares: Mapping[Swap, float]  # share of pages of each swap of the plan
     planned: PlannedIntervals  # after N pages by the plan
 
     @property
     def best(self) -> Swap:
-        """The swap that is best by itself."""
+        """The best single swap."""
         return next(iter(self.alone))
 
 
 def make_plan(curves: Sequence[ContextCells], pages: int) -> Plan:
-    """The swaps that shrink the widest intervals most.
+    """Plan the swaps that narrow the widest intervals most.
 
     Args:
-        curves: the contexts, each with its share of the pages.
-        pages: N, how many more there will be.
+        curves: the contexts.
+        pages: N, number of further pages.
 
     Raises:
         IdentifiabilityError: there is only one position.
@@ -345,23 +345,23 @@ def make_plan(curves: Sequence[ContextCells], pages: int) -> Plan:
     alone = dict(sorted(tried.items(), key=lambda entry: (entry[1].badness, entry[0])))
     portions: dict[Swap, int] = {}
     for _ in range(PORTIONS):
-        dealt = [{**portions, swap: portions.get(swap, 0) + 1} for swap in list(alone)[:_MOST_IN_PLAN]]
-        in_shares = ({swap: number / PORTIONS for swap, number in of.items()} for of in dealt)
-        badness = [predict(curves, growth, of).badness for of in in_shares]
-        portions = dealt[badness.index(min(badness))]
+        options = [{**portions, swap: portions.get(swap, 0) + 1} for swap in list(alone)[:_MOST_IN_PLAN]]
+        in_shares = ({swap: number / PORTIONS for swap, number in option.items()} for option in options)
+        badness = [predict(curves, growth, swaps).badness for swaps in in_shares]
+        portions = options[badness.index(min(badness))]
     shares = {swap: portions[swap] / PORTIONS for swap in sorted(portions, key=lambda swap: (-portions[swap], swap))}
     return Plan(pages, now, predict(curves, growth, {}), alone, shares, predict(curves, growth, shares))
 
 
 def predict(curves: Sequence[ContextCells], growth: float, swaps: Mapping[Swap, float]) -> PlannedIntervals:
-    """The intervals after further pages with swaps, each on its share of them."""
+    """Predict the intervals after further pages with swaps, each on its share of these pages."""
     errors = [curve.std_errors_after(growth, swaps) for curve in curves]
     widths = [curve.widths(error) for curve, error in zip(curves, errors, strict=True)]
     return PlannedIntervals(np.concatenate(errors), np.concatenate(widths))
 
 
 def candidates(curves: Sequence[ContextCells]) -> list[Swap]:
-    """The pairs of positions that are tried."""
+    """Return the pairs of positions that are tried as swaps."""
     positions = sorted({position for curve in curves for position in curve.position.tolist()})
     pairs = list(combinations(positions, 2))
     if len(positions) <= MOST_POSITIONS:
@@ -386,7 +386,7 @@ _LEAST_MEAN = 1e-9
 
 
 def upper_bounds(mean: Floats, std_dev: Floats) -> Floats:
-    """The quantile of each posterior, shape (J,), at least its mean and at most 1.
+    """Return the 97.5 % quantile of each posterior, shape (J,), at least its mean and at most 1.
 
     Args:
         mean: of attractiveness, from 0 to 1.
@@ -402,18 +402,18 @@ def upper_bounds(mean: Floats, std_dev: Floats) -> Floats:
 def most_promising_documents(
     pairs: pl.DataFrame, context: Sequence[str], top: int, alpha: float | None = None
 ) -> pl.DataFrame:
-    """The documents that may be among the best of their query, each query's by their bound.
+    """Return the documents that may be among the k best of their query (and context).
 
     Args:
-        pairs: rows of `attractiveness.parquet`, each query whole and together.
-        context: the columns within a query that tell contexts apart, each with best documents of its own.
-        top: k, how many documents of a query count as its best.
+        pairs: rows of `attractiveness.parquet`, sorted by query, of whole queries.
+        context: context columns; each context has its own best documents.
+        top: k, at least 1.
         alpha: of the bound, at least 0; None for the quantile.
 
     Returns:
-        Their rows, query by query and context by context, with `ucb`, `reach`, and what these say of the order there,
-        from 1: `rank` (by the bound), `attractiveness_rank` (by the mean), `reach_rank`. Of a query with k documents
-        or fewer, all of them.
+        Rows of `pairs` sorted by query, context and bound, with `ucb`, `reach`, and ranks within query and context
+        from 1: `rank` (by bound), `attractiveness_rank` (by mean), `reach_rank`. Of a query with k documents or fewer,
+        all.
     """
     known, error = (pairs[name].cast(pl.Float64).to_numpy() for name in (ATTRACTIVENESS, STD_DEV))
     bound = upper_bounds(known, error) if alpha is None else np.minimum(known + alpha * error, 1.0)
@@ -435,6 +435,6 @@ _QUERY, _BEST = "posbias_query", "posbias_best"
 
 
 def _rank(by: str, then: str, group: Sequence[str]) -> pl.Expr:
-    """From 1, the largest first; equal ones in the order in which they come."""
+    """Rank rows within groups by `by`, then by `then`, from 1, the largest first; ties in the order of the rows."""
     order = pl.struct(-pl.col(by), -pl.col(then)).rank("ordinal")
     return order.over(group).cast(pl.Int64)

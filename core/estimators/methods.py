@@ -49,7 +49,7 @@ class ConditionalEstimator(Estimator):
     def estimate(
         self, statistics: SufficientStatistics, strata: Strata, options: EstimationOptions, on_iteration: OnIteration
     ) -> Estimate:
-        """Estimate theta on the cells that the log can compare with the reference."""
+        """Estimate theta of the identified cells."""
         fit = fit_conditional(
             strata.signatures,
             linkage_of(statistics, strata, options),
@@ -127,7 +127,7 @@ class ClickRateEstimator(Estimator):
     def estimate(
         self, statistics: SufficientStatistics, strata: Strata, options: EstimationOptions, on_iteration: OnIteration
     ) -> Estimate:
-        """Click rates relative to that of the reference, the first cell with a click."""
+        """Divide the click rates by that of the reference, by default the first cell with a click."""
         del strata, on_iteration  # every estimator takes the same
         impressions, clicks = statistics.cell_totals
         linkage = linkage_of_clicks(statistics, options)
@@ -145,7 +145,7 @@ class ClickRateEstimator(Estimator):
 
 
 REFUSED_BELOW = 0.001
-"""The p-value below which rows are refused: one honest log in a thousand."""
+"""P-value below which rows are refused as not randomised: one properly randomised log in a thousand."""
 
 NOTABLE_CORRELATION = 0.02
 """Correlation of the positions of one document from which on rows are refused: one arm of a swap has .1 to 1."""
@@ -165,12 +165,12 @@ class PlacementTest:
 
     @property
     def refused(self) -> bool:
-        """Whether the rows cannot have been placed at random."""
+        """Whether random placement is rejected."""
         return self.p_value < REFUSED_BELOW and self.correlation >= NOTABLE_CORRELATION
 
 
 def placement_tests(statistics: SufficientStatistics) -> tuple[PlacementTest, ...]:
-    """A test for each description that some row fits; none where rows carry weights."""
+    """Test each description of randomised rows that fits some row; no tests if rows carry weights."""
     if statistics.placements is None:
         return ()
     sums = {row[RANDOMIZED]: row for row in statistics.placements.sums.iter_rows(named=True)}
@@ -194,7 +194,7 @@ def placement_tests(statistics: SufficientStatistics) -> tuple[PlacementTest, ..
 
 
 def check_placements(statistics: SufficientStatistics) -> None:
-    """Check that what is called randomised can have been.
+    """Check that the rows described as randomised can have been placed at random.
 
     Raises:
         IdentifiabilityError: a position that was named has no row, or documents stand where they stood before.
