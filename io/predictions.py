@@ -46,6 +46,7 @@ from posbias.io.rankings import Rankings, check_scores
 from posbias.io.training.feature_parts import route_rows
 from posbias.io.training.laid_out import covariance_of_theta, examination_of
 
+_MORE_QUERIES = 16  # times as many are sampled where a ranking has no list among them
 _SAMPLED_IMPRESSIONS = 1 << 21
 """Impressions whose pairs say what attractiveness is like; of a larger log those of some queries, by their hash."""
 
@@ -376,13 +377,8 @@ def predict_rankings(
     folder = None if parts.in_memory else engine.scratch / "ranked"
     if folder is not None:
         folder.mkdir(mode=0o700)
-    with progress.stage("sampling queries", parts.number) as stage:
-        sampled = list[tuple[pl.DataFrame, pl.DataFrame]]()
-        there = set[int]()
-        for rows, scores, of_part in parts.map(partial(_sampled, lists=lists, one_in=one_in)):
-            sampled.append((rows, ranked(scores)))
-            there |= of_part
-            stage.advance()
+    with progress.stage("sampling queries"):
+        sampled, there = _sample(parts, lists, one_in)
     for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True), start=1):
         if number not in there:
             raise SchemaError(f"{file}: {name} has a score for no query of the log. Write its ids as in the log.")
@@ -458,12 +454,26 @@ def _browsing_beside(
     return apart
 
 
+def _sample(
+    parts: Parts, lists: Mapping[int, pl.LazyFrame], one_in: int
+) -> tuple[list[tuple[pl.DataFrame, pl.DataFrame]], set[int]]:
+    """The rows and scores of one in so many queries, or of more until each ranking has lists; and those rankings."""
+    sampled, there = list[tuple[pl.DataFrame, pl.DataFrame]](), {0}
+    while there.difference(number for _, scores in sampled for number in scores[RANKING].unique()):
+        of_parts = list(parts.map(partial(_sampled, lists=lists, one_in=one_in)))
+        sampled = [(rows, ranked(scores)) for rows, scores, _ in of_parts]
+        there = set[int]().union(*(of_part for *_, of_part in of_parts))
+        one_in = one_in // _MORE_QUERIES or 1
+    return sampled, there
+
+
 def _sampled(
     number: int, rows: pl.LazyFrame, lists: Mapping[int, pl.LazyFrame], one_in: int
 ) -> tuple[pl.DataFrame, pl.DataFrame, set[int]]:
     """The rows and scores of some queries of a part, and the numbers of the rankings that have scores there."""
     is_sampled, rankings = pl.col(QUERY).hash(_SEED) % one_in == 0, lists[number].select(pl.col(RANKING).unique())
-    some_rows, some_scores = (of.filter(is_sampled).collect() for of in (rows, lists[number]))
+    some_scores = lists[number].filter(is_sampled).collect()
+    some_rows = rows.filter(is_sampled).join(some_scores.lazy().select(QUERY), on=QUERY, how="semi").collect()
     return some_rows, some_scores, set(rankings.collect()[RANKING])
 
 

@@ -204,6 +204,19 @@ def test_queries_without_scores_are_left_out_and_named(predict: Predict, tmp_pat
     assert 0 < some["pages"] < good["pages"] == 4_000
 
 
+def test_a_ranking_with_lists_for_few_queries_of_a_large_log_is_predicted_from_all_of_them(
+    predict: Predict, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = pl.read_parquet(place / "good.parquet").filter(pl.col("query") < 2)
+    few.write_parquet(place / "few.parquet")
+    predict("--scores", "few.parquet", out="all")
+    monkeypatch.setattr("posbias.io.predictions._SAMPLED_IMPRESSIONS", 40)  # of 24,000
+    done = predict("--scores", "few.parquet")
+    assert done.returncode in {DONE, WITH_DOUBTS}, done.stderr
+    of_all, of_some = (pl.read_parquet(tmp_path / name / "predictions.parquet") for name in ("all", "out"))
+    assert_frame_equal(of_some, of_all)
+
+
 @pytest.mark.slow
 def test_one_query_is_predicted_without_others_like_it_and_a_log_without_clicks_is_refused(
     run_in_process: Run, predict: Predict, place: Path, tmp_path: Path
