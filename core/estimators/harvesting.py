@@ -62,16 +62,16 @@ from posbias.core.standard_errors.cluster import ClusterSums, WholeInformation, 
 from posbias.core.theta.conditional import Linkage, LinkedCounts, linked_counts
 
 BLOCK = 4_000_000
-"""Numbers in one dense block of work, 32 MB."""
+"""Floats in one dense block of work, 32 MB."""
 
 NOTHING = 1e-12
-"""Share of a cell's information, or variance, that is rounding."""
+"""Share of a cell's information or variance below which a value is rounding."""
 
 ALL_CLICKS = 1 - 1e-9
-"""A cluster with at least this share of some clicks leaves none."""
+"""Share of the clicks from which a cluster counts as having all of them."""
 
 UNCLICKED_SHARE = 1e-3
-"""Units without a click that every set counts in addition, as a share of its units."""
+"""Units without a click that are added to each set, as a share of its units."""
 
 _LEVERAGE = 0.01  # below it, leaving a cluster out changes H^-1 by about one percent
 _LIMITS = optimize.Limits(longest_step=4.0, tolerance=1e-10, stalled=optimize.ROUNDING)  # of a log propensity
@@ -80,7 +80,7 @@ _CANCELLED = 1e-13  # of the objective: a smaller change of it is rounding
 
 @dataclass(frozen=True)
 class InterventionalSets:
-    """One set of units per two cells that share a clicked one: the edges of a graph on the identified cells."""
+    """Interventional sets S_ab of all pairs of identified cells with a common clicked unit: the edges of a graph."""
 
     first: Integers  # shape (E,), the lower cell a of each set, numbered 0 .. I - 1 among the identified cells.
     second: Integers  # shape (E,), the higher cell b
@@ -89,7 +89,7 @@ class InterventionalSets:
     units: Floats  # shape (E,), (1 + .001) M_ab
 
     def profile(self, log_theta: Floats) -> "Profile":
-        """Each set at its best r_ab, for log_theta of shape (I,).
+        """Maximise each set over r_ab, given log_theta of shape (I,).
 
         With w = theta_b / theta_a, x = theta_a r solves (A - M x)(1 - w x) + (B - M w x)(1 - x) = 0. The smaller root
         is the one below 1 / max(1, w); its discriminant is written as a sum, which cannot cancel.
@@ -109,17 +109,17 @@ class InterventionalSets:
         return Profile(x, y, flow, conductance=share * second_curvature, share=share)
 
     def at_cells(self, flow: Floats, n_cells: int) -> Floats:
-        """The net flow out of each cell: the sum over the sets where it is first, less that where it is second."""
+        """Return the net flow out of each cell: the sum over sets where it is first minus that where it is second."""
         return sum_by_number(self.first, flow, n_cells) - sum_by_number(self.second, flow, n_cells)
 
     def laplacian(self, conductance: Floats, n_cells: int) -> Floats:
-        """Sum over the sets of conductance (e_a - e_b)(e_a - e_b)', shape (I, I)."""
+        """Return the sum over the sets of conductance (e_a - e_b)(e_a - e_b)', shape (I, I)."""
         coupling = np.zeros((n_cells, n_cells))
         coupling[self.first, self.second] = coupling[self.second, self.first] = conductance
         return np.diag(coupling.sum(axis=1)) - coupling
 
     def objective(self, profile: "Profile") -> float:
-        """The value of l."""
+        """Return the value of l."""
         x, y, a, b = profile.first_probability, profile.second_probability, self.first_clicks, self.second_clicks
         terms = a * np.log(x) + (self.units - a) * np.log1p(-x) + b * np.log(y) + (self.units - b) * np.log1p(-y)
         return float(terms.sum())
@@ -206,7 +206,7 @@ def interventional_sets(table: CountTable, linked: LinkedCounts) -> Intervention
 
 
 def sum_clusters(fit: AllPairsFit, members: Members) -> ClusterSums:
-    """The sums over the clusters of the members, in blocks of clusters.
+    """Compute the sums over the clusters of the members, in blocks of clusters.
 
     Args:
         fit: the estimate.
@@ -239,7 +239,7 @@ class _Clusters:
         self.resistance = diagonal[sets.first] + diagonal[sets.second] - 2 * inverse[sets.first, sets.second]
 
     def sums(self, unit: Numbers, cluster: Numbers) -> ClusterSums:
-        """The sums over some clusters, numbered from 0; `unit` and `cluster` are their members'."""
+        """Compute the sums over clusters, numbered from 0, from the unit and cluster of each member."""
         units, local = np.unique(unit, return_inverse=True)
         members = linalg.occurrences(cluster, local, (int(cluster[-1]) + 1, len(units)))
         start, number, first_rate, second_rate = self._sets_of(self.table.take(units))

@@ -1,14 +1,15 @@
 """The estimators `conditional`, `randomized`, `joint`, `ctr`, `features` and `regression-em`.
 
-The sum of w_d (`counts.placements`) has mean 0 under randomisation, and is positive where a document tends to stand
-at the same position each time: where only one arm of a swap is marked, or rows that the ranker placed. With V its
-variance, estimated from the queries within the limits that any randomisation keeps, and its skewness chi-square's,
+`placement_tests` tests whether rows described as randomised were placed at random. The sum of w_d (see `sum_placements`
+in `core.counts.counting_plan`) has mean 0 under randomisation, and is positive if documents tend to be shown at the same
+position each time: if only one arm of a swap is described, or rows that the ranker placed. With its variance V
+estimated from the queries within the bounds of any randomisation, and the skewness of a chi-square distribution,
 
     V = min(max(sum_q w_q^2, lowest), highest),    c = V / lowest,    nu = V / (2 c^2)
     p = P(chi-square with nu degrees > (sum w + c nu) / c)
 
-Rows are refused at the level .001, and where the correlation of a document's positions is notable as well: users who
-reload a page raise it a little.
+Rows are refused if p < .001 and the correlation of a document's positions is large: users who reload a page raise it
+slightly.
 """
 
 from dataclasses import dataclass, replace

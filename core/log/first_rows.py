@@ -1,6 +1,6 @@
-"""Faults that the first rows of a log show: rounded ids, an order that was lost, columns that decide relevance.
+"""Find faults of a log in its first rows: rounded ids, rows not in page order, columns that affect relevance.
 
-All functions take canonical impressions in memory, with their sessions where the log has any.
+All functions take canonical impressions in memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,29 +12,29 @@ from posbias.core.log.pages import in_page_order
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
 
 _ROUNDED = r"^\d(\.\d+)?[eE]\+\d{2,3}$|^[1-9]\d{5}0{5,}(\.0+)?$"  # six digits, as spreadsheets show long numbers
-_FEWEST_ROUNDED = 0.01  # share of the different values
+_FEWEST_ROUNDED = 0.01  # least share of rounded ids among the distinct ids
 
 
 def rounded_ids(ids: pl.Series) -> str | None:
-    """An id of which a spreadsheet kept six digits, `4.00638E+12` or 4006380000000; None where hardly any is so."""
+    """Return an id rounded to six digits by a spreadsheet (`4.00638E+12` or 4006380000000); None if at most 1 % are."""
     if ids.dtype == pl.Binary:
         return None
     whole = ids.cast(pl.Int64, strict=False) if ids.dtype.is_numeric() else ids
-    different = whole.unique(maintain_order=True).cast(pl.String)
-    rounded = different.filter(different.str.contains(_ROUNDED))
-    return rounded[0] if rounded.len() > _FEWEST_ROUNDED * different.len() else None
+    distinct = whole.unique(maintain_order=True).cast(pl.String)
+    rounded = distinct.filter(distinct.str.contains(_ROUNDED))
+    return rounded[0] if rounded.len() > _FEWEST_ROUNDED * distinct.len() else None
 
 
-_FEWEST_ROWS = 4  # of a page whose order says something
+_FEWEST_ROWS = 4  # of pages whose order is checked
 
 
 def page_order(impressions: pl.DataFrame) -> dict[str, int]:
-    """Count the pages whose rows stand in the order of their ids, or with the clicked rows first.
+    """Count the pages that are sorted by document id, or that have their clicked rows first.
 
     Returns:
-        Of the pages of at least four rows: `pages`, how many there are; `ascending` and `descending`, those in this
-        order of ids, as numbers or as texts; `with_click`, those with a click, and rows without; `clicked_first`, those
-        of them on which every row above a click is clicked; `several_clicks`, those of these with several clicks.
+        Numbers of pages of at least four rows: `pages`, all; `ascending` and `descending`, sorted by id as number or
+        as text; `with_click`, with clicked and unclicked rows; `clicked_first`, those of `with_click` on which every
+        row above a click is clicked; `several_clicks`, those of `clicked_first` with several clicks.
     """
     doc = impressions[DOC]
     number = doc.cast(pl.Int64, strict=False) if isinstance(doc.dtype, pl.String) else doc
@@ -71,49 +71,48 @@ def page_order(impressions: pl.DataFrame) -> dict[str, int]:
     return totals.collect().row(0, named=True)
 
 
-_MOST_VALUES = 30  # of a column that may decide relevance
-_RAREST = 0.01  # share of the rows with a value
+_MOST_VALUES = 30  # distinct values of a column that is tested
+_RAREST = 0.01  # share of rows from which a value counts
 _ROUNDS = 8
-_LEAST_RATE = 0.05  # click rate of a value, as a share of all, below which the column rather says what was clicked
+_LEAST_RATE = 0.05  # click rate of a value relative to all below which the column is taken for a record of clicks
 
 
 def page_level_columns(impressions: pl.DataFrame, columns: Sequence[str]) -> Iterator[str]:
-    """Columns of few values, of which each page has one, that do not say whether it was clicked."""
+    """Yield columns of few values that are constant on each page and do not record whether it was clicked."""
     for name in columns:
         values = impressions[name]
         if values.dtype.is_temporal() or not 1 < values.n_unique() <= _MOST_VALUES:
             continue
         clicks = pl.col(CLICK).cast(pl.Float64)
         rates = impressions.group_by(name).agg(pl.len().alias("rows"), clicks.mean().alias("rate"))
-        often = rates.filter(pl.col("rows") >= _RAREST * impressions.height)
-        if often.height < 2 or often["rate"].min() <= _LEAST_RATE * impressions[CLICK].mean():  # noqa: PLR2004 # pyright: ignore[reportOptionalOperand, reportOperatorIssue]
+        frequent = rates.filter(pl.col("rows") >= _RAREST * impressions.height)
+        if frequent.height < 2 or frequent["rate"].min() <= _LEAST_RATE * impressions[CLICK].mean():  # noqa: PLR2004 # pyright: ignore[reportOptionalOperand, reportOperatorIssue]
             continue
         if SESSION in impressions.columns:
-            several = impressions.lazy().group_by(SESSION).agg(pl.col(name).n_unique() > 1)
-            if several.select(pl.col(name).any()).collect().item():
+            varies = impressions.lazy().group_by(SESSION).agg(pl.col(name).n_unique() > 1)
+            if varies.select(pl.col(name).any()).collect().item():
                 continue
         yield name
 
 
 def relevance_score(impressions: pl.DataFrame, column: str) -> float | None:
-    """Test whether a column decides relevance, by a score test with errors clustered by query.
+    """Test whether the relevance of documents depends on a column, by a score test with errors clustered by query.
 
-    A pair i is shown n_ikv times at position k with value v of the column, and clicked c_ikv times. Where v decides
-    nothing but how much is looked at, and by whom, c_ikv expects e_ikv = c_ik n_ikv r_kv / sum_u n_iku r_ku given
-    c_ik = sum_v c_ikv, with r_kv such that sum_i c_ikv = sum_i e_ikv. The residuals of a pair,
-    d_iv = sum_k c_ikv - e_ikv, are then independent of where it is shown. Its height is
-    h_iv = - sum_k n_ikv log k / sum_k n_ikv, less its mean over v by sum_k e_ikv. The score U = sum_q U_q, with
-    U_q = sum_v d_iv h_iv over the pairs i of q, is above 0 where values show documents further up that are clicked
-    more often with them at the same position: where the ranker knows what the value decides. It is compared with
-    sqrt(sum_q U_q^2), which holds whatever the clicks of a query have in common.
+    Pair i is shown n_ikv times at position k with value v of the column, and clicked c_ikv times. If v affects
+    examination only, E(c_ikv) = e_ikv = c_ik n_ikv r_kv / sum_u n_iku r_ku given c_ik = sum_v c_ikv, with r_kv such
+    that sum_i c_ikv = sum_i e_ikv. The residuals of a pair, d_iv = sum_k c_ikv - e_ikv, are then independent of its height
+    h_iv = - sum_k n_ikv log k / sum_k n_ikv, centred over v with weights sum_k e_ikv. The score U = sum_q U_q, with
+    U_q = sum_v d_iv h_iv over the pairs i of query q, is above 0 if documents are shown higher with values with which
+    they are clicked more often at the same position, that is, if the ranker uses a column that affects relevance. Its
+    standard error is sqrt(sum_q U_q^2), for any dependence of the clicks of a query.
 
     Args:
         impressions: `query`, `doc`, `position`, `click`, and the column.
         column: of few values.
 
     Returns:
-        The score in standard errors, about normal where the column decides nothing; None where no document was shown
-        with several values at a position.
+        U in standard errors, approximately standard normal if relevance does not depend on the column; None if no
+        document was shown with several values at a position.
     """
     rows = impressions.lazy().select(
         QUERY, DOC, POSITION, pl.col(column).alias("value"), pl.col(CLICK).cast(pl.Float64).alias("c")
@@ -151,9 +150,9 @@ def relevance_score(impressions: pl.DataFrame, column: str) -> float | None:
     first = np.unique(with_value, return_index=True)[1]
     residual, share = np.bincount(with_value, c - expected), np.bincount(with_value, expected)
     height = -np.bincount(with_value, n * depth) / np.bincount(with_value, n)
-    of = pair[first]
-    mean = np.bincount(of, share * height) / np.maximum(np.bincount(of, share), 1e-300)
-    by_query = np.bincount(query[first], residual * (height - mean[of]))
+    pairs = pair[first]
+    mean = np.bincount(pairs, share * height) / np.maximum(np.bincount(pairs, share), 1e-300)
+    by_query = np.bincount(query[first], residual * (height - mean[pairs]))
     error = float(np.sqrt(by_query @ by_query))
     if error == 0:
         return None
@@ -161,17 +160,17 @@ def relevance_score(impressions: pl.DataFrame, column: str) -> float | None:
 
 
 def exponent_of_counts(rows: pl.DataFrame) -> tuple[float, float]:
-    """How clicks depend on a number n_i of each row, by a score test with errors clustered by pair.
+    """Estimate the exponent b of clicks ~ n^b for a number n_i of each row, by a score test clustered by pair.
 
     With c_i clicks on row i at position k, and l_k the mean of log n there, U_p = sum_i c_i (log n_i - l_k) over the
-    rows of pair p has mean 0 where clicks at a position do not depend on n. With h_k = sum n log n / sum n, the
-    exponent sum_p U_p / sum_i c_i (h_k - l_k) is then 0; it is 1 where clicks are proportional to n.
+    rows of pair p has mean 0 if clicks at a position do not depend on n. With h_k = sum n log n / sum n, the exponent
+    sum_p U_p / sum_i c_i (h_k - l_k) is then 0; it is 1 if clicks are proportional to n.
 
     Args:
         rows: `pair`, `position`, `impressions` (n > 0), `clicks`.
 
     Returns:
-        The exponent, and sum_p U_p / sqrt(sum_p U_p^2); NaN where n is everywhere the same.
+        The exponent, and sum_p U_p / sqrt(sum_p U_p^2); NaN if n is constant at each position.
     """
     log, n = pl.col("impressions").log(), pl.col("impressions")
     low, high = log.mean().over(POSITION), ((n * log).sum() / n.sum()).over(POSITION)
