@@ -1,7 +1,7 @@
 """The estimators `conditional`, `randomized`, `joint`, `ctr`, `features` and `regression-em`.
 
 `placement_tests` tests whether rows described as randomised were placed at random. The sum of w_d (see `sum_placements`
-in `core.counts.counting_plan`) has mean 0 under randomisation, and is positive if documents tend to be shown at the same
+in `core.counts.counting_plan`) has mean 0 under randomisation, and is positive if documents tend to have the same
 position each time: if only one arm of a swap is described, or rows that the ranker placed. With its variance V
 estimated from the queries within the bounds of any randomisation, and the skewness of a chi-square distribution,
 
