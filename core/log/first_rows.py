@@ -101,10 +101,10 @@ def relevance_score(impressions: pl.DataFrame, column: str) -> float | None:
     Pair i is shown n_ikv times at position k with value v of the column, and clicked c_ikv times. If v affects
     examination only, E(c_ikv) = e_ikv = c_ik n_ikv r_kv / sum_u n_iku r_ku given c_ik = sum_v c_ikv, with r_kv such
     that sum_i c_ikv = sum_i e_ikv. The residuals of a pair, d_iv = sum_k c_ikv - e_ikv, are then independent of its
-    height h_iv = - sum_k n_ikv log k / sum_k n_ikv, centred over v with weights sum_k e_ikv. The score
-    U = sum_q U_q, with U_q = sum_v d_iv h_iv over the pairs i of query q, is above 0 if documents are shown higher with values with
-    which they are clicked more often at the same position, that is, if the ranker uses a column that affects relevance. Its
-    standard error is sqrt(sum_q U_q^2), for any dependence of the clicks of a query.
+    height h_iv = - sum_k n_ikv log k / sum_k n_ikv, centred over v with weights sum_k e_ikv. The score U = sum_q U_q,
+    with U_q = sum_v d_iv h_iv over the pairs i of query q, is above 0 if documents are shown higher with values with
+    which they are clicked more often at the same position, that is, if the ranker uses a column that affects relevance.
+    Its standard error is sqrt(sum_q U_q^2), for any dependence of the clicks of a query.
 
     Args:
         impressions: `query`, `doc`, `position`, `click`, and the column.
