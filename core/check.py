@@ -219,13 +219,13 @@ def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts
         cell: the further columns of cells: each of their values has a first position of its own, on each page where
             positions begin anew, else on pages that start with it.
     """
-    clicked = pl.when(pl.col(CLICK) == 1).then(pl.col(POSITION))
+    clicked, above = pl.when(pl.col(CLICK) == 1).then(pl.col(POSITION)), pl.col(POSITION).min() - 1
     per_page = impressions.group_by(SESSION).agg(
         pl.len().cast(pl.Int64).alias("rows"),
         pl.col(CLICK).cast(pl.Int64).sum().alias("clicks"),
         pl.col(POSITION).max().alias(LAST),
-        top=3 * clicked.max() <= pl.col(POSITION).max(),
-        end=3 * clicked.min() > 2 * pl.col(POSITION).max(),
+        top=3 * (clicked.max() - above) <= pl.col(POSITION).max() - above,
+        end=3 * (clicked.min() - above) > 2 * (pl.col(POSITION).max() - above),
     )
     anew = cell if cell and impressions.select(SESSION, POSITION).is_duplicated().any() else ()
     first = [pl.col(name).sort_by(POSITION).first() for name in cell if not anew]
