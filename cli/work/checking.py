@@ -53,12 +53,12 @@ from posbias.io.log.times import with_times
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import (
     CAUTION,
-    EXPLAINED,
     NOTE,
     STOP,
     Conclusion,
     Reason,
     conclude,
+    explained_by,
     is_refused,
     sections_of,
     warnings_in,
@@ -354,7 +354,7 @@ def _content(
     estimate = None if look is None or model != PBM or stops else look.outlooks[0].estimate
     moves = any(reason.code == "ranker-may-learn" for reason in feedback)  # then a run compares within periods
     if look is not None and estimate is not None and not moves:
-        explained = {code for fault in faults for code in EXPLAINED.get(fault.code, ())}
+        explained = explained_by(faults)
         of_model = model_reasons(look.statistics, estimate.propensity, look.tests)
         reasons += [of for of in of_model if of.severity in {CAUTION, STOP} and of.code not in explained]
     reasons += [fault for fault in faults if fault.severity != STOP]

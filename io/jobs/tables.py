@@ -31,7 +31,6 @@ from posbias.io.log.events import EVENTS
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import (
-    EXPLAINED,
     STOP,
     Column,
     Conclusion,
@@ -39,6 +38,7 @@ from posbias.io.results.conclusions import (
     PrintedTable,
     Reason,
     conclude,
+    explained_by,
     is_refused,
     sections_of,
     warnings_in,
@@ -93,7 +93,7 @@ class Result:
         if self.fit is not None and self.fit.sources == frozenset(self.content.get("sources", ())):
             by_fit = self.fit.cautions
         new = [fault for fault in self.faults if fault.code not in stated]
-        explained = {code for fault in new for code in EXPLAINED.get(fault.code, ())}
+        explained = explained_by(new)
         reasons = [reason for reason in self.reasons if reason.code not in explained]
         return [*(fault for fault in new if fault.severity == STOP or fault.code not in by_fit), *reasons]
 

@@ -40,8 +40,7 @@ _ENTRIES = dict(_entries("posbias.io.results", "reasons.toml"))
 FAULTS = _entries("posbias.io.log", "faults.toml")
 """Codes of faults of a log, and their entries, in the order in which they are stated."""
 
-EXPLAINED: dict[str, list[str]] = {code: entry["explains"] for code, entry in FAULTS if "explains" in entry}
-"""Codes of reasons of a fit that follow from a fault of its log."""
+_EXPLAINED: dict[str, list[str]] = {code: entry["explains"] for code, entry in FAULTS if "explains" in entry}
 
 _EVERY = [*FAULTS, *_ENTRIES.items()]
 CODES: dict[str, str] = {code: entry["meaning"] for code, entry in _EVERY if "meaning" in entry}
@@ -162,6 +161,11 @@ def conclude(headline: str, reasons: Sequence[Reason], following: str | None) ->
 def condition_of(conclusion: str) -> str | None:
     """What a conclusion rests on although nothing shows it, by its code."""
     return next((code for code, condition in CONDITIONS.items() if conclusion.startswith(condition)), None)
+
+
+def explained_by(faults: Iterable[Reason]) -> set[str]:
+    """Codes of reasons of a fit that follow from faults of its log; a caution explains no reason that stops."""
+    return {code for fault in faults if fault.severity == STOP for code in _EXPLAINED.get(fault.code, ())}
 
 
 def is_refused(reasons: Iterable[Reason]) -> bool:
