@@ -616,7 +616,7 @@ def requested_files(training: groups.TrainingOptions) -> TrainingRequest:
     expected_labels = "negatives" in layout.takes and own.negatives == "posterior"
     options = WeightOptions(
         training.min_propensity,
-        training.self_normalize,
+        training.self_normalize and layout.weighted is not None,
         own.negatives,
         own.rate,
         own.grades,

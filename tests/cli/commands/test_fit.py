@@ -462,7 +462,7 @@ def test_from_statistics_what_pages_would_show_is_said_not_to_be_tested(
 def test_of_a_large_log_a_sample_of_pages_is_looked_at(
     run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_queries: int
 ) -> None:
-    monkeypatch.setattr("posbias.io.jobs.fit.MOST_ROWS", 4_000)
+    monkeypatch.setattr("posbias.io.counting.profile.ROWS_TO_TEST", 4_000)
     drawn = one_click_a_page(simulate(replace(OPTIONS, n_queries=n_queries)).log)
     drawn.write_parquet(tmp_path / "log.parquet")
     run_in_process("fit", "log.parquet", "-o", "out")

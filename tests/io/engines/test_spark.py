@@ -436,7 +436,7 @@ def test_the_rows_of_a_table_are_counted_as_one_day_alone_in_whatever_order_they
     add("2026-01-06", "doc")
 
 
-@pytest.mark.filterwarnings("ignore:A few queries dominate")
+@pytest.mark.filterwarnings("ignore:A few queries dominate", "ignore:Nothing in this log shows whether the ranker")
 def test_a_frame_of_spark_is_a_log_in_python(session: Any, tables: Path) -> None:  # noqa: ANN401
     views = session.catalog.listTables()
     frame = session.read.parquet(str(tables)).filter("session % 2 = 0")
