@@ -196,10 +196,14 @@ class PageFacts:
     single_clicked: int  # those of them that are clicked
     shifted: ShiftedPages | None  # pages that count from another base than most
     thinned: "ThinnedPosition | None" = None  # where rows seem to be kept for their clicks
-    clicked_at_top: int = 0  # of the longest pages, those whose clicks are all in the upper third
-    clicked_at_end: int = 0  # and in the lower third: some 30, as many as it takes pages to be the longest
-    never_clicked: tuple[int, int] = (0, 0)  # the length that most pages have of those of which hardly one is clicked
-    least_logged: tuple[int, float] | None = None  # the position that most pages lack inside, and the share that has it
+    # Of the longest pages, the number whose clicks are all in the upper third, and all in the lower third: pages of
+    # ever shorter lengths are added until there are `_LONGEST` of the latter; 0 and 0 if there never are
+    clicked_at_top: int = 0
+    clicked_at_end: int = 0
+    # Last position and number of pages, of the commonest last position at which pages hardly ever have a click
+    never_clicked: tuple[int, int] = (0, 0)
+    # The position that is most often missing inside pages, and the share of pages that have it
+    least_logged: tuple[int, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -286,7 +290,7 @@ _SELDOMER, _CLICKED_MORE, _CERTAIN = 0.7, 1.2, 5.0  # times as often as the posi
 def _thinned_position(
     rows: pl.DataFrame, pages: pl.DataFrame
 ) -> tuple[ThinnedPosition | None, tuple[int, float] | None]:
-    """The position at which click rates rise most while rows go missing between others of their pages.
+    """Find the position at which click rates rise most while rows inside pages go missing, and the rarest position.
 
     Args:
         rows: impressions, with the first and the last position of their page.

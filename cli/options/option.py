@@ -315,11 +315,15 @@ def _on_disk(instead: str) -> Callable[[str], Location | None]:
     return read
 
 
+READS_PLAINLY = typer.__version__.startswith("0.29.")
+"""Whether Typer is of a version whose private field for readers is known; another one reads all values itself."""
+
+
 class _Plain:
-    """A reader of texts and defaults, without pydantic: to import it for Typer's own reader takes 60 ms."""
+    """Typer's reader of values, but for texts and defaults: these need no pydantic, whose import takes 0.1 s."""
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - types of Typer's own
-        """Return a value as Typer does, which calls this.
+        """Return a value as Typer's own reader does.
 
         Raises:
             BadParameter: it cannot be what it should.
@@ -340,9 +344,9 @@ class _Plain:
 
 
 def read_plainly(parameters: list[Any]) -> list[Any]:
-    """Let parameters read what needs no pydantic; a Typer that no longer has this field reads them as ever."""
-    for parameter in parameters:
-        parameter._runtime_param = getattr(parameter, "_runtime_param", None) or _Plain()  # noqa: SLF001 - see above
+    """Let parameters read texts and defaults without pydantic, by a private field of Typer: of versions with it."""
+    for parameter in parameters if READS_PLAINLY else ():
+        parameter._runtime_param = parameter._runtime_param or _Plain()  # noqa: SLF001 - see above
     return parameters
 
 

@@ -356,7 +356,7 @@ def _content(
     if look is not None and estimate is not None and not moves:
         explained = explained_by(faults)
         of_model = model_reasons(look.statistics, estimate.propensity, look.tests)
-        reasons += [of for of in of_model if of.severity in {CAUTION, STOP} and of.code not in explained]
+        reasons += [doubt for doubt in of_model if doubt.severity in {CAUTION, STOP} and doubt.code not in explained]
     reasons += [fault for fault in faults if fault.severity != STOP]
     if look is not None and not stops:
         known = {reason.code for reason in reasons}

@@ -180,12 +180,12 @@ def first_row_quantities(first: FirstRows, log: Log) -> dict[str, Quantity]:
         how = f": {sql_where(condition)}" if can_query else " of the files"
         empty = rows.filter(pl.col(QUERY).str.strip_chars() == "").height / rows.height
         of_rows |= {"empty_queries": empty, "query_column": column, "without_empty": how}
-    of_users = {} if first.clients is None else _of_users(rows, first.clients, log)
+    returning = {} if first.clients is None else _returning_user_quantities(rows, first.clients, log)
     return (
         of_rows
         | dict(first.bases)
         | client_quantities(first.clients)
-        | of_users
+        | returning
         | _deciding_column(rows, first.columns)
     )
 
@@ -213,8 +213,12 @@ def client_quantities(clients: Clients | None) -> dict[str, Quantity]:
     }
 
 
-def _of_users(rows: pl.DataFrame, clients: Clients, log: Log) -> dict[str, Quantity]:
-    """Whether results move for the user who clicked them, other than for all: by the order of times, or of rows."""
+def _returning_user_quantities(rows: pl.DataFrame, clients: Clients, log: Log) -> dict[str, Quantity]:
+    """Test whether results move for the user who clicked them, unlike for all users; by times, or the order of rows.
+
+    The test of feedback is made within (query, user). Theta of each user's first pages, on which nothing has moved yet,
+    is compared with that of all pages.
+    """
     user, plan, roles = clients.column, StatisticsPlan(get_model("pbm")), log.roles
     known = rows.drop_nulls(user)
     known = known.sort(PERIOD, maintain_order=True) if PERIOD in known.columns else known
