@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from posbias.cli.messages import tell
+from posbias.cli.messages import print_message
 from posbias.cli.options import groups
 from posbias.cli.options.config import DEFAULT_FILE, settings_text
 from posbias.cli.options.option import parse_memory, plain_options
@@ -112,9 +112,9 @@ def sql(
         write_file(output, text, "query", read, force=force)
     if not quiet:
         for remark in query.remarks:
-            tell(remark)
+            print_message(remark)
         written = "" if output is None else f"written: {output}. "
-        tell(f"{written}Run it, export its result as Parquet or CSV, then: posbias fit EXPORT -o DIR")
+        print_message(f"{written}Run it, export its result as Parquet or CSV, then: posbias fit EXPORT -o DIR")
     return 0
 
 
@@ -256,7 +256,7 @@ def demo(*, output: Location = Path("posbias-demo"), force: bool = False) -> int
 
     quietly = groups.PrintOptions(force=force, quiet=True)  # its commands speak for themselves
     code = carry_out("demo", [], output, quietly, {}, demonstrate)
-    tell(f"written: {output}")
+    print_message(f"written: {output}")
     return code
 
 
@@ -561,7 +561,7 @@ def check(
         text = settings_text(logs, view.options, view.findings, content["advice"])
         write_file(write_config, text, "file of options", read, force=printing.force)
         if not printing.quiet:
-            tell(f"written: {write_config}. Read it, then: posbias run LOGS -o DIR")
+            print_message(f"written: {write_config}. Read it, then: posbias run LOGS -o DIR")
     return DONE if content["carries_estimate"] else WITH_DOUBTS
 
 
@@ -578,7 +578,7 @@ def report(
 
     Example: posbias report fit -o report.html
     """
-    from posbias.cli.interrupts import result_stands
+    from posbias.cli.interrupts import set_exit_code
     from posbias.cli.report.printing import stderr_console
     from posbias.cli.report.result import show_progress
     from posbias.io.jobs.tables import DONE
@@ -587,9 +587,9 @@ def report(
     places = [location(name) for name in results]
     with show_progress(stderr_console(), quiet=quiet) as progress:
         written = make_report(places, output, chart, progress, force=force)
-    result_stands(DONE)
+    set_exit_code(DONE)
     if not quiet:
-        tell(f"written: {written}")
+        print_message(f"written: {written}")
     return DONE
 
 

@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM in the middle of anything, also of a long query in native code: clean up and end at once.
+"""Ctrl-C and SIGTERM at any moment, also during a long query in native code: clean up and exit at once.
 
-Python runs a signal handler only between two of its own steps, and a query can take minutes. So the signal wakes a
-thread, which removes what is half written and ends the process: 130 after SIGINT, 143 after SIGTERM. Once the result
-stands, a signal changes nothing about that: the process ends with the exit code of its result.
+Python runs a signal handler only between two bytecodes, and a native query can take minutes. So the signal wakes a
+thread, which removes partial output and ends the process with exit code 130 (SIGINT) or 143 (SIGTERM). Once the result
+is in place, the process ends with the exit code of the result instead.
 """
 
 import ctypes
@@ -17,13 +17,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from posbias.cli.messages import stopped
+from posbias.cli.messages import stop_message
 from posbias.io.places.ownership import LOCK, owned_by_this_process
 from posbias.io.results.renames import commit_lock, committed, unfinished_upload
 
 _EXIT_BASE = 128
 _STDIN, _STDERR = 0, 2
-_TO_FINISH = 5.0  # seconds that a process has to report on its result when a signal wants it to end
+_GRACE = 5.0  # seconds to report on a finished result after a signal
 
 _REMOVE_AND_END = """
 code=$1 message=$2
@@ -38,35 +38,35 @@ done
 [ -z "$message" ] || printf '%s\\n' "$message" >&0
 exit "$code"
 """.replace("{lock}", LOCK)
-"""The script that replaces the process, given an exit code, a message, and directories of ours; locks go last."""
+"""The script that replaces the process; arguments: exit code, message, owned directories. Locks are removed last."""
 
-_code_of_result: list[int] = []
-_silenced_first: list[Callable[[], None]] = []
+_exit_codes: list[int] = []
+_silencers: list[Callable[[], None]] = []
 _SHOW_CURSOR = "\x1b[?25h"
 
 
-def result_stands(exit_code: int) -> None:
-    """Note with which code the process ends once its result is in place."""
-    _code_of_result.append(exit_code)
+def set_exit_code(exit_code: int) -> None:
+    """Set the exit code of a signal that arrives after the result is in place."""
+    _exit_codes.append(exit_code)
 
 
 @contextmanager
-def drawn_until_a_signal(silence: Callable[[], None]) -> Generator[None]:
-    """While the block runs, something is drawn again and again, without a cursor; `silence` ends that at once."""
-    _silenced_first.append(silence)
+def silenced_by_a_signal(silence: Callable[[], None]) -> Generator[None]:
+    """While the block runs, which redraws the terminal without a cursor, have a signal call `silence` first."""
+    _silencers.append(silence)
     try:
         yield
     finally:
-        _silenced_first.remove(silence)
+        _silencers.remove(silence)
 
 
 def install() -> None:
-    """Take over SIGINT and SIGTERM for the life of this process."""
+    """Handle SIGINT and SIGTERM in a thread for the life of this process."""
     wake, waker = socket.socketpair()
     waker.setblocking(False)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave_to_the_thread)
+        signal.signal(number, _do_nothing)
 
     def wait(_keep_open: socket.socket) -> None:
         while True:
@@ -78,24 +78,24 @@ def install() -> None:
 
 
 def install_over_polars() -> None:
-    """Take SIGINT over again, once Polars is loaded: its threads would report on stderr that they were stopped."""
-    if signal.getsignal(signal.SIGINT) is _leave_to_the_thread:
-        signal.signal(signal.SIGINT, _leave_to_the_thread)
+    """Install the SIGINT handler again after Polars has replaced it: its threads would report their end on stderr."""
+    if signal.getsignal(signal.SIGINT) is _do_nothing:
+        signal.signal(signal.SIGINT, _do_nothing)
 
 
 def ignore() -> None:
-    """Let signals change nothing any more: the process is about to end by itself, with a code that says how."""
+    """Ignore SIGINT and SIGTERM: the process is about to exit with its own code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
-def _leave_to_the_thread(number: int, frame: FrameType | None) -> None:
-    """Without a Python handler the wake-up byte is not written."""
+def _do_nothing(number: int, frame: FrameType | None) -> None:
+    """Do nothing: Python writes the wake-up byte only for signals with a Python handler."""
 
 
 def stop(number: int) -> None:
-    """End the process. If its result already stands, it has a moment to say so first."""
-    drawing = list(_silenced_first)
+    """End the process for a signal; if its result is in place, wait `_GRACE` seconds for its own exit first."""
+    drawing = list(_silencers)
     for silence in drawing:
         silence()
     with commit_lock:
@@ -103,37 +103,37 @@ def stop(number: int) -> None:
             unfinished, stands = unfinished_upload(), "nothing was written"
             if unfinished is not None:
                 stands = f"the upload to {unfinished} is incomplete, has no manifest, and is replaced by the next run"
-            message = stopped(f"stopped by {signal.Signals(number).name}; {stands}.")
+            message = stop_message(f"stopped by {signal.Signals(number).name}; {stands}.")
             _remove_and_end(_EXIT_BASE + number, f"{_SHOW_CURSOR}{message}" if drawing else message)
-    time.sleep(_TO_FINISH)
-    _remove_and_end(_code_of_result[-1] if _code_of_result else 0, "")
+    time.sleep(_GRACE)
+    _remove_and_end(_exit_codes[-1] if _exit_codes else 0, "")
 
 
 def _remove_and_end(code: int, message: str) -> NoReturn:
-    """Act first, then speak, where that is possible.
+    """Replace the process by a shell that removes the directories it owned, prints the message and exits.
 
-    Native threads may be writing meanwhile. So the process turns into a shell that removes what it owned, which ends
-    all of them at once, and nothing is written behind its back. The locks go on to the shell, so that no other run
-    takes what is being removed. What a native thread says about its own end is nobody's business: stderr is closed.
+    Replacing the process ends native threads that may be writing at the same time. The shell inherits the locks, so
+    that no other run claims a directory while it is being removed. stderr is closed for native threads, and open as
+    stdin for the message.
     """
     owned = owned_by_this_process()
     for lock in owned.values():
         if lock is not None:
             os.set_inheritable(lock, True)
-    # A second Ctrl-C does not stop the tidying: what is ignored stays so in the shell and in what that starts. Python
-    # itself lets only its main thread say so.
-    of_c = ctypes.CDLL(None).signal
-    of_c.argtypes, of_c.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
+    # A second Ctrl-C does not stop the removal: the shell and its children inherit ignored signals. Python's own
+    # `signal.signal` works only in the main thread.
+    libc_signal = ctypes.CDLL(None).signal
+    libc_signal.argtypes, libc_signal.restype = (ctypes.c_int, ctypes.c_void_p), ctypes.c_void_p
     for number in (signal.SIGINT, signal.SIGTERM):
-        of_c(number, ctypes.c_void_p(int(signal.SIG_IGN)))
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(_STDERR if _takes_text(_STDERR) else nowhere, _STDIN)
-    os.dup2(nowhere, _STDERR)
+        libc_signal(number, ctypes.c_void_p(int(signal.SIG_IGN)))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(_STDERR if _is_writable(_STDERR) else null, _STDIN)
+    os.dup2(null, _STDERR)
     os.execv("/bin/sh", ["sh", "-c", _REMOVE_AND_END, "sh", str(code), message, *map(str, owned)])  # noqa: S606
 
 
-def _takes_text(descriptor: int) -> bool:
-    """Whether a short text can be written there at once: a full or broken pipe must not hold up the end."""
+def _is_writable(descriptor: int) -> bool:
+    """Whether a write would not block: false for a full or broken pipe."""
     try:
         poll = select.poll()
         poll.register(descriptor, select.POLLOUT)

@@ -1,9 +1,8 @@
-"""The application: its commands, and how each meets the user.
+"""The Typer application: commands made from plain functions, their parsing, and their errors.
 
-Groups of options are dataclasses, posbias.toml and POSBIAS_* variables stand below the command line, and an error is
-one message and exit code 2. A variable that begins with POSBIAS_ is meant for posbias: one that no option has would
-change nothing in silence, and is refused. Kubernetes sets some by itself, in every container beside a service whose
-name begins with `posbias`: they mean nothing.
+Groups of options are dataclasses. The command line takes precedence over POSBIAS_* variables, and these over
+posbias.toml. An error is one message and exit code 2. A POSBIAS_* variable without an option is refused, as it would
+silently change nothing; variables that Kubernetes sets for a service called `posbias...` are ignored.
 """
 
 import difflib
@@ -27,11 +26,10 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
-from posbias.cli import interrupts
-from posbias.cli.messages import complain, escape_warnings, fail, fail_by_a_fault, is_json, speak, tell, why_lost
-from posbias.cli.options.config import no_setting, source_of
+from posbias.cli import interrupts, messages
+from posbias.cli.options.config import origin_of, why_not_settable
 from posbias.cli.options.groups import SETTINGS, CommonOptions, LogOptions
-from posbias.cli.options.option import check_are_there, declared, parameter_of, read_plainly, write_parameters
+from posbias.cli.options.option import check_inputs_exist, declarations, parameter_of, read_plainly, write_parameters
 from posbias.core.choices import read_settings, settings_of
 from posbias.core.errors import PosbiasError, RoleError, SchemaError, UsageError
 
@@ -62,7 +60,7 @@ def _command(name: str) -> "PosbiasCommand":
 
 
 class _Commands(Mapping[str, "PosbiasCommand"]):
-    """The commands, each made when it is looked up."""
+    """Commands by name, each made on its first lookup."""
 
     def __getitem__(self, name: str) -> "PosbiasCommand":
         if name not in _COMMANDS:
@@ -80,7 +78,7 @@ _LOG_FORMAT_JSON = re.compile(r"(^|\s)--log-format[= ]json(\s|$)")
 
 
 class Application(TyperGroup):
-    """The commands. Errors that Typer finds are printed here: they quote options, values and configuration."""
+    """The application with its commands; prints Typer's own errors, as they quote values and configuration."""
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - of Typer
         super().__init__(**settings)
@@ -91,42 +89,42 @@ class Application(TyperGroup):
         return read_plainly(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
-        """Parse the options of the application itself; without a command, help is shown."""
+        """Parse the options of the application itself; without a command, print the help."""
         if not args and not ctx.resilient_parsing:
             typer.echo(ctx.get_help(), err=True)
             raise typer.Exit(CANNOT_RUN)
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - types of Typer's own
-        """Write what each command does, in full, without making the commands: that takes longer than all else."""
+        """List the commands by the docstrings of their functions: making all commands would take longer."""
         with formatter.section("Commands"):
             about = {name: inspect.getdoc(_function(name)) or "" for name in _COMMANDS}
             formatter.write_dl([(name, text.split("\n\n")[0]) for name, text in about.items()])
 
     def make_context(self, name: str | None, words: list[str], *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
-        """Parse the options of the application itself."""
-        before = list(takewhile(lambda word: word != "--", words))
-        of_messages = "json" if _LOG_FORMAT_JSON.search(" ".join(before)) else "text"
-        speak(of_messages, errors_on_stdout="--json" in before)  # before anything can be wrong with them
-        with _reported():
+        """Set the format of messages, which parsing may already print, and parse the application's own options."""
+        options = list(takewhile(lambda word: word != "--", words))
+        log_format = "json" if _LOG_FORMAT_JSON.search(" ".join(options)) else "text"
+        messages.set_format(log_format, errors_on_stdout="--json" in options)
+        with _printing_usage_errors():
             return super().make_context(name, words, *arguments, **settings)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
-        """Find the command, parse its options, and run it."""
-        with _reported():
+        """Parse the options of the command, and run it."""
+        with _printing_usage_errors():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _reported() -> Generator[None]:
+def _printing_usage_errors() -> Generator[None]:
     try:
         yield
     except typer.TyperException as error:
         invocation: Any = getattr(error, "ctx", None)
-        if invocation is not None and not is_json():
-            tell(*invocation.get_usage().splitlines())
-            tell(f"Try: {invocation.command_path} --help")
-        fail(" ".join(error.format_message().split()), kind="UsageError", exit_code=CANNOT_RUN)
+        if invocation is not None and not messages.is_json():
+            messages.print_message(*invocation.get_usage().splitlines())
+            messages.print_message(f"Try: {invocation.command_path} --help")
+        messages.print_failure(" ".join(error.format_message().split()), kind="UsageError", exit_code=CANNOT_RUN)
         raise typer.Exit(CANNOT_RUN) from error
 
 
@@ -159,7 +157,7 @@ def _application(
 
 
 def main() -> None:
-    """Run the command line, and end with its exit code. None but that of a command is 1: then a result stands."""
+    """Run the command line, and exit with its code: 1 only from a command whose result is written."""
 
     def run() -> int:
         try:
@@ -169,45 +167,44 @@ def main() -> None:
         return 0
 
     interrupts.install()
-    escape_warnings()
+    messages.escape_warnings()
     try:
-        code = guarded(run)
-        lost = why_lost(sys.stdout)
+        code = exit_code_of(run)
+        lost = messages.write_error(sys.stdout)
         if lost is not None and not code:  # help, or the version
-            complain(f"stdout cannot be written: {lost}.")
+            messages.print_message(f"stdout cannot be written: {lost}.", level="error")
             code = CANNOT_RUN
         sys.exit(code)
     finally:
         interrupts.ignore()
 
 
-def guarded(work: Callable[[], int]) -> int:
-    """Return the exit code of some work; print its error, and return the code that says that nothing was written."""
+def exit_code_of(work: Callable[[], int]) -> int:
+    """Return the exit code of a callable; if it raises, print the error and return `CANNOT_RUN`."""
+    fail = partial(messages.print_failure, exit_code=CANNOT_RUN)
     try:
         return work()
     except (SystemExit, GeneratorExit):
         raise
     except PosbiasError as error:
-        fail(*error.lines, kind=type(error).__name__, exit_code=CANNOT_RUN)
+        fail(*error.lines, kind=type(error).__name__)
     except MemoryError:
-        fail("out of memory. Ask for less, or give the process more.", kind="MemoryError", exit_code=CANNOT_RUN)
+        fail("out of memory. Ask for less, or give the process more.", kind="MemoryError")
     except KeyboardInterrupt:
         interrupts.stop(signal.SIGINT)
     except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception
-        import polars as pl  # noqa: PLC0415 - loaded by what has failed
+        import polars as pl  # noqa: PLC0415 - help and usage errors do not load it
 
         if isinstance(error, pl.exceptions.PolarsError | pl.exceptions.PanicException):
-            fail(f"Polars failed: {error}", kind="PolarsError", exit_code=CANNOT_RUN)
-        elif isinstance(error, FileNotFoundError) and _is_nowhere():
-            gone = "the current directory is gone. Change to another one, or name files in full."
-            fail(gone, kind="OutputError", exit_code=CANNOT_RUN)
-        else:  # a fault of our own must not pass for a result with doubts (exit code 1)
-            fail_by_a_fault(CANNOT_RUN)
+            fail(f"Polars failed: {error}", kind="PolarsError")
+        elif isinstance(error, FileNotFoundError) and _cwd_is_gone():
+            fail("the current directory is gone. Change to another one, or name files in full.", kind="OutputError")
+        else:  # a bug must not look like a result with doubts (exit code 1)
+            messages.print_bug(CANNOT_RUN)
     return CANNOT_RUN
 
 
-def _is_nowhere() -> bool:
-    """Whether the current directory is gone."""
+def _cwd_is_gone() -> bool:
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -215,41 +212,41 @@ def _is_nowhere() -> bool:
     return False
 
 
-_GIVEN, _WORDS = "posbias.given", "posbias.words"
+_GIVEN, _WORDS = "posbias.given", "posbias.words"  # keys of a context's `meta`
 _FILES = ("logs", "inputs")
 """Parameters that name files of a log."""
 
 
-def _reads_tables(values: Mapping[str, Any]) -> bool:
-    """Whether a log is in tables of Spark, where no files are named."""
-    of_tables = values.get("table") or values.get("sql")
-    return bool(values.get("print_config") or (values.get("engine") == "spark" and of_tables))
+def _needs_no_files(values: Mapping[str, Any]) -> bool:
+    """Whether the log is in tables of Spark, or only the configuration is printed."""
+    tables = values.get("table") or values.get("sql")
+    return bool(values.get("print_config") or (values.get("engine") == "spark" and tables))
 
 
 class PosbiasCommand(TyperCommand):
-    """A command that remembers the options on its command line, and has a short help and a long one."""
+    """A command with a short and a long help, whose context records the options of the command line."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - types of Typer's own
-        """Write what help says of arguments and options."""
+        """Write the help of arguments and options."""
         write_parameters(ctx, self.get_params(ctx), formatter)
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - types of Typer's own
-        """Return all parameters, with that of help."""
+        """Return all parameters, `--help` included."""
         return read_plainly(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - a type of Typer's own
-        """The words of the line of usage: arguments by their names in help."""
+        """Return the words of the usage line, arguments by their metavars."""
         arguments = [each for each in self.params if isinstance(each, TyperArgument)]
         return ["[OPTIONS]", *(f"{each.metavar}" if each.required else f"[{each.metavar}]" for each in arguments)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - a type of Typer's own
-        """Parse, and keep each option that was given, with its values before they are converted.
+        """Parse, and record each option of the command line with its unconverted values.
 
         Raises:
-            BadParameter: a value cannot be what it should; the message names the origin of one that was not typed.
+            BadParameter: a value cannot be converted; the message names the variable or the file it comes from.
         """
         if ctx.resilient_parsing and args and args[-1].startswith("-"):
-            args = [*args, ""]  # a value is being completed, and the arguments before it count
+            args = [*args, ""]  # completion of a value: the arguments before it must be parsed
         ctx.meta[_WORDS] = list(args)
         values, _, order = self.make_parser(ctx).parse_args(args=list(args))
         times = Counter(parameter for parameter in order if isinstance(parameter, TyperOption))
@@ -260,14 +257,14 @@ class PosbiasCommand(TyperCommand):
         required = [each for each in self.params if each.required]
         files = next((each for each in required if each.name in _FILES), None)
         if any(option.name == "print_config" for option in times):
-            for parameter in required:  # while a command is only looked at, what it would need to run may be missing
+            for parameter in required:
                 parameter.required = False
-        elif files is not None and not any(option.is_eager for option in times):  # tables of Spark stand in for them
+        elif files is not None and not any(option.is_eager for option in times):  # perhaps tables of Spark are named
             files.required = False
         try:
             rest = super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            where = source_of(ctx, error.param)[1] if isinstance(error.param, TyperOption) else ""
+            where = origin_of(ctx, error.param)[1] if isinstance(error.param, TyperOption) else ""
             if where:
                 error.message = f"{error.message.removesuffix('.')}. It comes from {where}."
             raise
@@ -275,30 +272,30 @@ class PosbiasCommand(TyperCommand):
             for parameter in required:
                 parameter.required = True
         named = files is None or values.get(files.name) or any(option.name == "table" for option in times)
-        if files is not None and not (named or ctx.resilient_parsing or _reads_tables(ctx.params)):
-            files.process_value(ctx, None)  # which is missing
+        if files is not None and not (named or ctx.resilient_parsing or _needs_no_files(ctx.params)):
+            files.process_value(ctx, None)  # raises MissingParameter
         return rest
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - a type of Typer's own
-        """Run the command, print its error, and end with its exit code."""
-        raise typer.Exit(guarded(partial(self.run, ctx)))
+        """Run the command, print its error, and exit with its code."""
+        raise typer.Exit(exit_code_of(partial(self.run, ctx)))
 
     def run(self, ctx: Any) -> int:  # noqa: ANN401 - a type of Typer's own
-        """Run the command, and return its exit code; its errors are raised."""
+        """Run the command and return its exit code; raise its errors."""
         return super().invoke(ctx)
 
 
 PREFIX = "POSBIAS_"
-_OF_KUBERNETES = re.compile(
+_KUBERNETES = re.compile(
     rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 
 
 def _check_environment(invocation: typer.Context) -> None:
-    """Refuse variables that are meant for posbias and that it does not know. An empty one counts as not set.
+    """Validate the names of non-empty POSBIAS_* variables.
 
     Raises:
-        UsageError: one is no option's, or holds nothing but blanks.
+        UsageError: a variable belongs to no option, or is blank.
     """
     ours = sorted(name for name, value in os.environ.items() if name.upper().startswith(PREFIX) and value)
     if not ours:
@@ -312,35 +309,31 @@ def _check_environment(invocation: typer.Context) -> None:
         if name in known:
             if not os.environ[name].strip():
                 raise UsageError(f"{name}: contains only whitespace. Unset it, or give it a value.")
-        elif reason := no_setting(option.lower()):
+        elif reason := why_not_settable(option.lower()):
             raise UsageError(f"{name}: {reason}. Unset the variable.")
-        elif _OF_KUBERNETES.fullmatch(name) is None:
+        elif _KUBERNETES.fullmatch(name) is None:
             close = difflib.get_close_matches(option, sorted(by_option), n=1)
             advice = f"Did you mean {by_option[close[0]]}? If not, rename" if close else "Rename"
             raise UsageError(f"{name}: no such option. {advice} or unset the variable.")
 
 
 def _check_given(invocation: typer.Context) -> None:
-    """Refuse an empty value, and an option that is given twice.
+    """Validate the options of the command line.
 
     Raises:
-        UsageError: an option means nothing.
+        UsageError: a value is empty, or an option for one value is given twice.
     """
     for option, values, times in invocation.meta[_GIVEN]:
         flag = option.opts[0]
         if any(value == "" for value in values):
             raise UsageError(f"{flag} '': is empty. Is a shell variable unset? Give it a value, or leave it out.")
-        is_switch = option.is_flag and not option.secondary_opts  # given twice, it means the same
+        is_switch = option.is_flag and not option.secondary_opts  # may be repeated
         if times > 1 and not option.multiple and not is_switch:
             raise UsageError(f"{flag}: is given {times} times, but takes one value. Give it once.")
 
 
 def _check_effects(invocation: typer.Context, values: Mapping[str, Any]) -> None:
-    """Refuse options on the command line that would have no effect.
-
-    Raises:
-        UsageError: there is one.
-    """
+    """Raise UsageError if an option of the command line has no effect."""
     from posbias.cli.options.rules import Situation, check_effects  # noqa: PLC0415 - for a command that runs
 
     given: dict[str, str] = {}
@@ -357,41 +350,39 @@ def _check_effects(invocation: typer.Context, values: Mapping[str, Any]) -> None
     check_effects(given, Situation(invocation.info_name or "", situation))
 
 
-_SETTINGS = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")  # the latter is LightGBM's
+_THREAD_VARIABLES = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS")  # the latter is LightGBM's
 
 
-def _use_threads(number: int | None) -> None:
-    """Let what is loaded from now on work with so many threads; None: with all, or as the environment says.
-
-    Polars reads its setting once, when it is loaded.
+def _set_threads(number: int | None) -> None:
+    """Set the threads of Polars and LightGBM, before they are loaded; None leaves the environment as it is.
 
     Raises:
-        UsageError: the environment says what `--threads` would not take.
+        UsageError: POLARS_MAX_THREADS is not in the range of `--threads`.
     """
     if number is not None:
-        os.environ.update(dict.fromkeys(_SETTINGS, str(number)))
-    text = os.environ.get(_SETTINGS[0]) or "1"
-    most = declared().options["threads"]["max"]  # to start more takes minutes
+        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(number)))
+    text = os.environ.get(_THREAD_VARIABLES[0]) or "1"
+    most = declarations().options["threads"]["max"]  # to start more takes minutes
     if not (re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= most):
-        raise UsageError(f"{_SETTINGS[0]}={text}: is no number from 1 to {most}. Set another, or none.")
+        raise UsageError(f"{_THREAD_VARIABLES[0]}={text}: is no number from 1 to {most}. Set another, or none.")
 
 
 _Group = TypeVar("_Group")
 
 
 def _group(kind: type[_Group], values: Mapping[str, Any]) -> _Group:
-    """A group of options with their values."""
+    """Make a group of options from the values of all options."""
     return kind(**{entry.name: values[entry.name] for entry in fields(cast("Any", kind))})
 
 
 def command(function: Callable[..., int]) -> PosbiasCommand:
-    """Make a command of a function that returns the exit code.
+    """Make a command from a function that returns the exit code.
 
-    Each parameter that is a dataclass stands for its fields, one option each.
+    A dataclass parameter becomes one option per field, any other parameter one option or argument.
     """
     hints = get_type_hints(function)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    entries: list[tuple[str, Any, Any]] = []  # name, type and default of each parameter
+    entries: list[tuple[str, Any, Any]] = []  # name, type, default
     for name, given in inspect.signature(function).parameters.items():
         if name in groups:
             entries += [(entry.name, entry.type, entry.default) for entry in fields(groups[name])]
@@ -407,29 +398,29 @@ def command(function: Callable[..., int]) -> PosbiasCommand:
     @wraps(function)
     def run(invocation: typer.Context, **values: Any) -> int:  # noqa: ANN401 - of whatever types the options have
         common = _group(CommonOptions, {"help_all": False, **values})
-        speak(common.log_format, errors_on_stdout=bool(values.get("json")))
-        _use_threads(values.get("threads"))
+        messages.set_format(common.log_format, errors_on_stdout=bool(values.get("json")))
+        _set_threads(values.get("threads"))
         _check_environment(invocation)
         _check_given(invocation)
         if common.print_config:
-            from posbias.cli.options.config import configuration_text  # noqa: PLC0415 - for this alone
+            from posbias.cli.options.config import configuration_text  # noqa: PLC0415 - only here
 
             typer.echo(configuration_text(invocation), nl=False)
             return 0
         for name in SETTINGS.keys() & values.keys():
             values[name] = read_settings(f"--{name.replace('_', '-')}", values[name] or (), SETTINGS[name]) or None
         _check_effects(invocation, values)
-        check_are_there(values.get("logs") or values.get("inputs") or ())
-        from posbias.io.places.object_stores import copies_below  # noqa: PLC0415 - now a command runs
+        check_inputs_exist(values.get("logs") or values.get("inputs") or ())
+        from posbias.io.places.object_stores import copies_below  # noqa: PLC0415 - only for a command that runs
 
-        with copies_below(values.get("temp_dir")), _tables_of(invocation.info_name or "", values):
-            called = {
+        with copies_below(values.get("temp_dir")), _spark_tables(invocation.info_name or "", values):
+            arguments = {
                 name: _group(groups[name], values) if name in groups else values[name]
                 for name in hints
                 if name != "return"
             }
             try:
-                return function(**called)
+                return function(**arguments)
             except RoleError as error:
                 words = ["posbias", invocation.info_name or "", *error.options, *invocation.meta[_WORDS]]
                 advice = [f"Try: {shlex.join(words)}"] if error.options else []
@@ -442,9 +433,9 @@ def command(function: Callable[..., int]) -> PosbiasCommand:
 
 
 @contextmanager
-def _tables_of(command: str, values: dict[str, Any]) -> Generator[None]:
-    """Let tables of Spark be read while a command runs that names some; their names take the place of files."""
-    if "engine" not in values or not _reads_tables(values):
+def _spark_tables(command: str, values: dict[str, Any]) -> Generator[None]:
+    """Make tables of Spark readable while the block runs, and set their names in place of files in `values`."""
+    if "engine" not in values or not _needs_no_files(values):
         yield
         return
     from posbias.cli.options.inputs import names_of_tables  # noqa: PLC0415 - only for tables

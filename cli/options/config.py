@@ -1,4 +1,4 @@
-"""posbias.toml: options for every command, or for one.
+"""posbias.toml: options for all commands, or in a section for a single command.
 
     model = "ubm"
     session = ["visit", "query_time"]
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from posbias.io.log.lists import Finding
 
 DEFAULT_FILE = "posbias.toml"
-OF_ITS_OWN = (
+COMMAND_SPECIFIC = (
     ("score", "model"),
     ("train", "for_engine"),
     ("export", "engine"),
@@ -39,31 +39,31 @@ OF_ITS_OWN = (
     ("show", "format"),
     ("predict", "by"),
 )
-"""Commands and options whose name means something else in other commands: what is set for all is not meant for them."""
+"""Commands and options whose name has another meaning in other commands: set only in the section of the command."""
 
-TYPED_ONLY = frozenset({"force", "help_all", "print_config", "dry_run", "write_config"})
-"""Options for one run, by parameter name: they stand on the command line, and nowhere else."""
+NOT_SETTABLE = frozenset({"force", "help_all", "print_config", "dry_run", "write_config"})
+"""Options for a single run, by parameter name: neither a file nor a variable sets them."""
 
 
-def no_setting(name: str) -> str | None:
-    """Why an option of `TYPED_ONLY` cannot be set; None for other names."""
+def why_not_settable(name: str) -> str | None:
+    """Return why a file or a variable cannot set a parameter of `NOT_SETTABLE`; None for other parameters."""
     flag = f"--{name.replace('_', '-')}"
-    return f"{flag} is no setting: it is given on the command line, each time" if name in TYPED_ONLY else None
+    return f"{flag} is no setting: it is given on the command line, each time" if name in NOT_SETTABLE else None
 
 
-ITSELF = "config"
+CONFIG = "config"
 _DAY = "date"
-_LONGEST_SHOWN = 60
+_MAX_SHOWN = 60  # characters of a refused value
 
 
-def settable(command: Any) -> dict[str, TyperOption]:  # noqa: ANN401 - of Typer
-    """The options that can be set, by their long names without the dashes."""
-    options = [each for each in command.params if isinstance(each, TyperOption) and each.name not in TYPED_ONLY]
+def settable_options(command: Any) -> dict[str, TyperOption]:  # noqa: ANN401 - of Typer
+    """Return the options that a file can set, by their long names without the dashes."""
+    options = [each for each in command.params if isinstance(each, TyperOption) and each.name not in NOT_SETTABLE]
     return {flag[2:]: option for option in options for flag in option.opts if flag.startswith("--")}
 
 
-def source_of(invocation: typer.Context, option: TyperOption) -> tuple[str, str]:
-    """The origin of a setting, flag, environment, file or default, and the name of the variable or of the file."""
+def origin_of(invocation: typer.Context, option: TyperOption) -> tuple[str, str]:
+    """Return the origin of a value (flag, environment, file or default), and the name of the variable or file."""
     source = invocation.get_parameter_source(option.name)
     match "" if source is None else source.name:
         case "COMMANDLINE":
@@ -71,18 +71,22 @@ def source_of(invocation: typer.Context, option: TyperOption) -> tuple[str, str]
         case "ENVIRONMENT":
             return "environment", str(option.envvar)
         case "DEFAULT_MAP":
-            return "file", str(invocation.params.get(ITSELF) or DEFAULT_FILE)
+            return "file", str(invocation.params.get(CONFIG) or DEFAULT_FILE)
         case _:
             return "default", ""
 
 
 def load_defaults(context: typer.Context, file: Path | None) -> Path | None:
-    """Put the options of the configuration file under those of the command line and the environment."""
+    """Set the options of the configuration file as defaults of a command; return the file as named by --config.
+
+    Raises:
+        BadParameter: the file cannot be read, or sets an unknown option or an invalid value.
+    """
     parent = context.parent
     if parent is None or not isinstance(parent.command, TyperGroup) or context.info_name is None:
         return file
     if file is not None or os.path.lexists(DEFAULT_FILE):
-        options = {name: settable(command) for name, command in parent.command.commands.items()}
+        options = {name: settable_options(command) for name, command in parent.command.commands.items()}
         path = file or Path(DEFAULT_FILE)
         try:
             of_file = _defaults_for(context.info_name, options, path)
@@ -93,10 +97,10 @@ def load_defaults(context: typer.Context, file: Path | None) -> Path | None:
 
 
 def _defaults_for(command: str, options: Mapping[str, Mapping[str, TyperOption]], file: Path) -> dict[str, object]:
-    """The defaults that a configuration file sets for a command, by parameter name.
+    """Return the values that a configuration file sets for a command, by parameter name.
 
     Raises:
-        UsageError: the file is missing or damaged, or it sets an option that does not exist, or to what means nothing.
+        UsageError: the file is missing or damaged, sets an unknown option, or has a value of a wrong type.
     """
     try:
         content: dict[str, Any] = tomllib.loads(read_text(file))
@@ -107,7 +111,7 @@ def _defaults_for(command: str, options: Mapping[str, Mapping[str, TyperOption]]
     except RecursionError as error:
         raise UsageError(f"{file}: cannot be read: its values are too deeply nested.") from error
     known = set[str]().union(*options.values())
-    # `sql` is a command, with a section of its own, and an option of others.
+    # `sql` is both a command, with a section, and an option of other commands.
     shared = {
         key: value
         for key, value in content.items()
@@ -124,20 +128,20 @@ def _defaults_for(command: str, options: Mapping[str, Mapping[str, TyperOption]]
     for where, section in ((f"{file}: ", shared), (f"{file}: [{command}] ", own)):
         for key, value in section.items():
             name = key.replace("_", "-")
-            if name in options[command] and not (section is shared and (command, name) in OF_ITS_OWN):
+            if name in options[command] and not (section is shared and (command, name) in COMMAND_SPECIFIC):
                 option = options[command][name]
                 values[option.name] = checked_values(f"{where}{key}", value, option)
     return values
 
 
 def _check_known(where: str, section: Mapping[str, object], known: Collection[str]) -> None:
-    """Refuse keys that are no option, or stand there twice."""
+    """Raise UsageError for a key that is no option, cannot be set, or occurs twice."""
     options = Counter(key.replace("_", "-") for key in section)
     for key in section:
         option = key.replace("_", "-")
-        if option == ITSELF:
+        if option == CONFIG:
             raise UsageError(f"{where}{key}: a configuration file cannot name another one. Leave it out.")
-        if reason := no_setting(option.replace("-", "_")):
+        if reason := why_not_settable(option.replace("-", "_")):
             raise UsageError(f"{where}{key}: {reason}. Leave it out.")
         if option not in known:
             close = difflib.get_close_matches(option, sorted(known), n=1)
@@ -148,29 +152,34 @@ def _check_known(where: str, section: Mapping[str, object], known: Collection[st
 
 
 def checked_values(named: str, value: object, option: TyperOption) -> object:
-    """The value of an option, or the list of them where it takes several.
+    """Return the value of an option as text or bool, or a list where the option takes several.
+
+    Args:
+        named: how messages name the option.
+        value: as parsed from TOML, or as a Python caller gave it.
+        option: its declaration.
 
     Raises:
-        UsageError: it is empty, or of a type that the option does not take.
+        UsageError: the value is empty, or of a type that the option does not take.
     """
-    if is_table(option.name, value):
+    if is_settings_table(option.name, value):
         settings = cast("dict[str, object]", value).items()
-        value = [f"{name}={str(of).lower() if isinstance(of, bool) else of}" for name, of in settings]
+        value = [f"{name}={str(each).lower() if isinstance(each, bool) else each}" for name, each in settings]
     if not option.multiple:
         return _single(named, value, option)
-    values = several(value)
+    values = as_list(value)
     if not values:
         raise UsageError(f"{named}: the list is empty. Give it a value, or leave it out.")
     return [_single(named, entry, option) for entry in values]
 
 
-def is_table(option: str | None, value: object) -> bool:
-    """Whether a value is a table of settings, as a file of options and Python write them."""
+def is_settings_table(option: str | None, value: object) -> bool:
+    """Whether a value is a mapping for an option NAME=VALUE, as in TOML or Python."""
     return option in SETTINGS and isinstance(value, Mapping)
 
 
-def several(value: object) -> Sequence[object]:
-    """The values of an option, which may have but one."""
+def as_list(value: object) -> Sequence[object]:
+    """Wrap a single value in a list."""
     return cast("list[object]", value) if isinstance(value, list) else [value]
 
 
@@ -183,8 +192,9 @@ def _single(named: str, value: object, option: TyperOption) -> object:
         expected = "true or false" if option.is_flag else "a string or a number"
         expected += ", or a list of them" if option.multiple else ""
         kind = next((name for kind, name in _KINDS if isinstance(value, kind)), type(value).__name__)
-        text = str(value).lower() if isinstance(value, bool) else mask_secrets(str(value))  # while a URL has its @
-        shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+        # Secrets are masked before the text is cut: a URL is recognised by its @.
+        text = str(value).lower() if isinstance(value, bool) else mask_secrets(str(value))
+        shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
         raise UsageError(f"{named}: takes {expected}, not {kind} ({shown}).")
     return value if option.is_flag else str(value)
 
@@ -197,17 +207,16 @@ _KINDS: tuple[tuple[type, str], ...] = (
 
 # --- options as a file sets them ---
 
-_WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 
 def _setting_line(name: str, value: object) -> str:
-    """An option in TOML, whose basic strings are those of JSON, but for one letter."""
+    """Return `name = value` in TOML, whose basic strings are those of JSON, except that DEL is escaped."""
     if isinstance(value, bool):
         return f"{name} = {str(value).lower()}"
-    plain = [str(single) for single in several(value)]
     texts = [
-        text if _WHOLE.fullmatch(text) else json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-        for text in plain
+        text if _INTEGER.fullmatch(text) else json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+        for text in map(str, as_list(value))
     ]
     return f"{name} = {texts[0]}" if len(texts) == 1 else f"{name} = [{', '.join(texts)}]"
 
@@ -215,13 +224,13 @@ def _setting_line(name: str, value: object) -> str:
 def settings_text(
     logs: Sequence[str], values: Mapping[str, object], findings: "Sequence[Finding]", advice: Sequence[str]
 ) -> str:
-    """The file that `check --write-config` writes.
+    """Return the text of the file that `check --write-config` writes.
 
     Args:
         logs: as named by the user.
-        values: what options are set to, by flag.
-        findings: what was recognised, with the options that declare it.
-        advice: what would help.
+        values: of options, by flag.
+        findings: of the recognition, with the options that declare them.
+        advice: sentences on how to improve an estimate.
     """
     lines: list[str] = []
     done: set[str] = set()
@@ -254,20 +263,20 @@ def settings_text(
 
 
 def configuration_text(invocation: typer.Context) -> str:
-    """The section of a command, which sets the same where it is put into a file; what is not set is named in comments.
+    """Return the options of a command as a section of posbias.toml, for --print-config.
 
-    Beside each option stands its origin: flag, environment, file or default.
+    Each option has a comment with its origin (flag, environment, file or default); unset options are commented out.
     """
     lines, origins = list[str](), list[str]()
-    for name, option in settable(invocation.command).items():
+    for name, option in settable_options(invocation.command).items():
         value: Any = invocation.params.get(option.name or "")
         if isinstance(value, Path | ObjectUrl):
             value = str(value)
         elif isinstance(value, list | tuple):
             value = list(value) or None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         line = name if value is None else printable(_setting_line(name, value))
-        lines.append(f"# {line}" if value is None or name == ITSELF else line)
-        origin = filter(None, source_of(invocation, option))
+        lines.append(f"# {line}" if value is None or name == CONFIG else line)
+        origin = filter(None, origin_of(invocation, option))
         origins.append("not set" if value is None else printable(": ".join(origin)))
     width = max(map(len, lines), default=0)
     commented = [f"{line:{width}}  # {origin}" for line, origin in zip(lines, origins, strict=True)]

@@ -1,4 +1,4 @@
-"""Options in groups that commands take whole: types and defaults here, all else about each option in options.toml."""
+"""Groups of options shared by commands: types and defaults; help, ranges and rules are in options.toml."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from posbias.cli.messages import LogFormat
 from posbias.core import choices
 
 Decimal = Literal[","]
-"""The mark before a fraction, where it is no point."""
+"""A decimal separator other than the point."""
 
 NullClick = Literal["0"]
 """The meaning of an empty cell of the click column."""
 
 Form = Literal["table", "markdown", "csv", "json"]
-"""Forms in which a result is shown."""
+"""Formats of `posbias show`."""
 
 SETTINGS: Mapping[str, type] = {"layout_options": choices.LayoutOptions, "learner_options": choices.LearningOptions}
 """Options NAME=VALUE, by parameter name, and the dataclass whose fields they set."""
@@ -48,7 +48,7 @@ class ColumnOptions:
 
 @dataclass(frozen=True)
 class LogOptions(ColumnOptions):
-    """Columns and reading of a log; without a flag, well-known names are recognised."""
+    """Columns of a log and how it is read; a column without a flag is found by well-known names."""
 
     page: str | None = None
     clicked: str | None = None
@@ -93,7 +93,7 @@ class LogOptions(ColumnOptions):
 
 @dataclass(frozen=True)
 class CountingOptions:
-    """What is counted."""
+    """How impressions and clicks are counted."""
 
     model: str | None = None
     max_position: int | None = None
@@ -116,7 +116,7 @@ class WarehouseOptions:
 
 @dataclass(frozen=True)
 class StoreOptions:
-    """A day in a store."""
+    """Adding, replacing or removing a day of a store."""
 
     into: Path | None = None
     replace_day: bool = False
@@ -176,7 +176,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class LearningOptions:
-    """How a ranker is learned."""
+    """How a ranker is trained."""
 
     learner: str = "auto"
     for_engine: choices.ServingEngine | None = None
@@ -233,7 +233,7 @@ class WorldOptions:
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """What is printed, and whether an old result is replaced."""
+    """Printing, and replacement of an old result."""
 
     force: bool = False
     quiet: bool = False
@@ -244,7 +244,7 @@ class PrintOptions:
 
 @dataclass(frozen=True)
 class ResultOptions(PrintOptions):
-    """Options of a command with `--dry-run`."""
+    """`PrintOptions` of a command that also has `--dry-run`."""
 
     dry_run: bool = False
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from posbias.cli.options.groups import SETTINGS
-from posbias.cli.options.option import METHODS, ROWS, declaration, declared
+from posbias.cli.options.option import METHODS, ROWS, declaration, declarations
 from posbias.core.choices import CLICK_MODELS, FORMATS, LAYOUTS, LEARNERS, MODELS, settings_of
 from posbias.core.errors import UsageError
 from posbias.io.sources import NAMES as SOURCES
@@ -117,7 +117,7 @@ def _in_full(rules: list[Any]) -> Iterator[Mapping[str, str]]:
         if isinstance(rule, str) and rule in REASONS:
             yield {"reason_of": rule}
         else:
-            yield from _in_full(declared().rules[rule]) if isinstance(rule, str) else [rule]
+            yield from _in_full(declarations().rules[rule]) if isinstance(rule, str) else [rule]
 
 
 def _reason(rule: Mapping[str, str], option: str, o: Situation) -> str | None:

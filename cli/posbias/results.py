@@ -27,10 +27,10 @@ from typer.main import get_command
 
 from posbias import frames
 from posbias.cli.main import PosbiasCommand, app
-from posbias.cli.messages import captured
-from posbias.cli.options.config import checked_values, is_table
+from posbias.cli.messages import capture_output
+from posbias.cli.options.config import checked_values, is_settings_table
 from posbias.cli.options.groups import LogOptions
-from posbias.cli.options.option import declared, filled, words_of
+from posbias.cli.options.option import command_words, declarations, fill_placeholders
 from posbias.cli.report.printing import SafeConsole, in_order, renderable
 from posbias.cli.work.checking import conclusion_of, items_of_check
 from posbias.core.choices import OnBadRows, Source
@@ -84,7 +84,7 @@ def carried_out(
     _check_names(name, options, by_name)
     named = (inputs,) if frames.is_single(inputs) else tuple(cast("Iterable[object]", inputs))
     target = options.get("output") or options.get("into")
-    with frames.frame_files() as files, ExitStack() as temporary, captured() as kept:
+    with frames.frame_files() as files, ExitStack() as temporary, capture_output() as kept:
         words = [word for key, value in options.items() for word in _words(by_name[key], value, files)]
         if target is None and "output" in by_name:
             target = temporary.enter_context(owned_directory(system_temporary().absolute())) / "result"
@@ -133,7 +133,7 @@ def _check_names(name: str, options: Mapping[str, object], known: Mapping[str, T
             close = difflib.get_close_matches(option, sorted(known), n=1)
             hint = f"Did you mean {close[0]}?" if close else f"help(posbias.{name}) lists them."
             raise UsageError(f"posbias.{name}({option}=...): no such option. {hint}")
-        if reason := declared().options[option].get("python"):
+        if reason := declarations().options[option].get("python"):
             raise UsageError(f"posbias.{name}({option}=...): is for the command line: {reason}.")
 
 
@@ -146,14 +146,14 @@ def _words(option: TyperOption, value: object, files: frames.FrameFiles) -> list
     if value is None:
         return []
     name = str(option.name)
-    if is_table(name, value) or frames.is_single(value):
+    if is_settings_table(name, value) or frames.is_single(value):
         settings = checked_values(name, files.plain(value, f"the frame of {name}"), option)
     else:
         several = cast("Iterable[object]", value)
         settings = checked_values(name, [files.plain(each, f"the frame of {name}") for each in several], option)
     if settings is False:
         return option.secondary_opts[:1]
-    return words_of({option.opts[0] if settings is True else max(option.opts, key=len): settings})
+    return command_words({option.opts[0] if settings is True else max(option.opts, key=len): settings})
 
 
 def function_of(name: str, result_of: Callable[[Outcome], _R]) -> Callable[..., _R]:
@@ -172,13 +172,13 @@ def function_of(name: str, result_of: Callable[[Outcome], _R]) -> Callable[..., 
         return result
 
     command = command_named(name)
-    options = {key: option for key, option in _options(command).items() if "python" not in declared().options[key]}
+    options = {key: option for key, option in _options(command).items() if "python" not in declarations().options[key]}
     parameters = [inspect.Parameter("inputs", inspect.Parameter.POSITIONAL_ONLY, default=())]
     listed: list[str] = []
     for key, option in options.items():
         default = None if option.required else option.default
         parameters.append(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default))
-        listed.append(f"    {key}: {filled(option.help or '')}")
+        listed.append(f"    {key}: {fill_placeholders(option.help or '')}")
     about, _, _ = (command.help or "").partition("\n\nExample")
     call.__name__ = call.__qualname__ = name
     call.__module__ = "posbias"

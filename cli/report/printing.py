@@ -28,7 +28,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from posbias.cli.messages import Level, capture_content, is_plain, tell, why_lost
+from posbias.cli.messages import Level, capture_content, is_plain, print_message, write_error
 from posbias.core.errors import OutputError, escape_unseen, mask_secrets, mask_secrets_in_values, printable
 from posbias.io.fits.verdicts import label_in_words
 from posbias.io.jobs.tables import MOST_ROWS, Column, PrintedTable, more
@@ -99,7 +99,7 @@ def print_on_stdout(
 
 def check_stdout() -> None:
     """Raise OutputError if not all that was printed got through."""
-    lost = why_lost(sys.stdout)
+    lost = write_error(sys.stdout)
     if lost is not None:
         raise OutputError(f"stdout cannot be written: {lost}.")
 
@@ -172,7 +172,7 @@ def print_items(items: Iterable[Item], console: Console, *, details: bool) -> No
         elif not isinstance(item, PrintedTable):
             level = _LEVELS[item.severity] if isinstance(item, Reason) else "info"
             for text in _lines(item, details):
-                tell(text, level=level)
+                print_message(text, level=level)
 
 
 def print_warnings(conclusion: Conclusion, console: Console) -> None:

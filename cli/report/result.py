@@ -19,8 +19,8 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from posbias.cli.interrupts import drawn_until_a_signal, result_stands
-from posbias.cli.messages import complain, is_json, tell, why_lost
+from posbias.cli.interrupts import set_exit_code, silenced_by_a_signal
+from posbias.cli.messages import is_json, print_message, write_error
 from posbias.cli.options.groups import Form, PrintOptions
 from posbias.cli.report.printing import (
     Drawn,
@@ -131,7 +131,7 @@ def show_progress(console: Console, *, quiet: bool) -> Generator[Progress]:
     )
     # Rich would print what libraries write to the streams meanwhile itself, and act on the escapes in it.
     bars = RichProgress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
-    with drawn_until_a_signal(partial(setattr, console, "quiet", True)), bars:
+    with silenced_by_a_signal(partial(setattr, console, "quiet", True)), bars:
         yield _BarProgress(bars)
     console.quiet = False  # messages about a result that stands are printed, signal or not
 
@@ -170,7 +170,7 @@ def carry_out(
 
     def on_wait(owner: str) -> None:
         if not output.quiet:
-            tell(f"{target}: waiting for {owner}, which is writing it.")
+            print_message(f"{target}: waiting for {owner}, which is writing it.")
 
     place = output_directory(
         target, force=output.force, protected=protected, temporary=temporary, on_wait=on_wait if waits else None
@@ -180,7 +180,7 @@ def carry_out(
             result = Result(folder, progress, quote(str(target)))
             work(result)
         manifest = write_description(result, command, inputs, options)
-        result_stands(result.exit_code)
+        set_exit_code(result.exit_code)
     return _report(result, manifest, target, output, console)
 
 
@@ -198,12 +198,13 @@ def _report(
             say(console, curve(*result.curve))
     if not output.quiet:
         is_link = isinstance(target, Path) and target.is_symlink()
-        tell(f"written: {target}{f' (a symbolic link to {target.resolve()})' if is_link else ''}")
+        print_message(f"written: {target}{f' (a symbolic link to {target.resolve()})' if is_link else ''}")
     if output.json:
         typer.echo(json_text(manifest).encode(), nl=False)
-        lost = why_lost(sys.stdout)
+        lost = write_error(sys.stdout)
         if lost is not None:
-            complain(f"{target} is written, but its manifest could not be printed to stdout: {lost}.")
+            sentence = f"{target} is written, but its manifest could not be printed to stdout: {lost}."
+            print_message(sentence, level="error")
             return WITH_DOUBTS
     return code
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from posbias.cli.options.groups import CountingOptions, EstimationOptions, LogOptions
 from posbias.cli.options.inputs import QUERY_OF_SPARK
-from posbias.cli.options.option import ROWS, values_of, with_words, words_of
+from posbias.cli.options.option import ROWS, changed_values, command_words, with_words
 from posbias.cli.options.rules import Situation, why_without_effect
 from posbias.cli.report.printing import Item, in_order
 from posbias.cli.work.execution import describe_log, open_engine, recognised_lines
@@ -122,19 +122,19 @@ class LogView:
         situation = Situation(command, values | {"logs": list(self.logs)})
         return {
             flag: value
-            for flag, value in values_of(*groups).items()
+            for flag, value in changed_values(*groups).items()
             if why_without_effect(flag.removeprefix("--").replace("-", "_"), situation) is None
         }
 
     @property
     def command(self) -> list[str]:
         """The arguments of `posbias` that run the main job; `-o DIR` is still lacking."""
-        return ["run", *self._files, *words_of(self.options)]
+        return ["run", *self._files, *command_words(self.options)]
 
     @property
     def interleave(self) -> list[str]:
         """Those that compare two rankers; the columns of these and `-o DIR` are still lacking."""
-        return ["interleave", *self._files, *words_of(self._options_of("interleave", self.log))]
+        return ["interleave", *self._files, *command_words(self._options_of("interleave", self.log))]
 
     @property
     def _files(self) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from posbias.cli.interrupts import install_over_polars
-from posbias.cli.messages import warn
+from posbias.cli.messages import print_message
 from posbias.cli.options.groups import LogOptions, PrintOptions, ResultOptions
 from posbias.cli.options.option import parse_memory
 from posbias.cli.report.printing import line, print_on_stdout
@@ -177,7 +177,7 @@ def rehearse(
     lines += [f"{verb}: {content['writes']['target']}, with {WRITTEN[command]}", "nothing was written (--dry-run)"]
     print_on_stdout([] if output.quiet else map(line, lines), content if output.json else None)
     for warning in content["warnings"]:
-        warn(warning)
+        print_message(warning, level="warning")
     return DONE
 
 

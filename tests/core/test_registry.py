@@ -6,7 +6,7 @@ from inspect import isabstract
 
 import pytest
 
-from posbias.cli.options.option import IN_WORDS
+from posbias.cli.options.option import PLACEHOLDERS
 from posbias.core import choices
 from posbias.core.choices import LAYOUTS, LEARNERS, SHAPES, Plugin, Room
 from posbias.core.errors import UsageError
@@ -61,8 +61,8 @@ def test_a_name_that_is_none_is_an_error_that_lists_them() -> None:
 
 
 def test_help_has_words_for_every_shape_and_layout() -> None:
-    assert all(name in IN_WORDS["shapes"] for name in SHAPES)
-    assert all(name in IN_WORDS["layouts"] for name in LAYOUTS)
+    assert all(name in PLACEHOLDERS["shapes"] for name in SHAPES)
+    assert all(name in PLACEHOLDERS["layouts"] for name in LAYOUTS)
 
 
 def test_plugins_are_equal_by_what_they_are() -> None:

@@ -32,7 +32,7 @@ from typer.testing import CliRunner
 
 from posbias.cli.main import app
 from posbias.cli.options.groups import SETTINGS
-from posbias.cli.options.option import filled, settings_table
+from posbias.cli.options.option import fill_placeholders, settings_table
 from posbias.core.learners.learning import learners_that_take
 from posbias.core.training.layout import layouts_that_take
 
@@ -256,8 +256,8 @@ def option_tables() -> str:
             if not isinstance(option, TyperOption) or option.name in {"help", "help_all"}:
                 continue
             name, text = option.get_help_record(context) or ("", "")
-            sentence, _, default = filled(text).removesuffix("]").partition("  [")
-            section = filled(option.rich_help_panel or "Weighting")
+            sentence, _, default = fill_placeholders(text).removesuffix("]").partition("  [")
+            section = fill_placeholders(option.rich_help_panel or "Weighting")
             section = sections.setdefault(name, _SECTIONS.get(section, section))
             named = re.sub(r"^(?!default: )(?=.*<=|.*>=)", "-; ", default or "-").removeprefix("default: ")
             row = (name, named, sentence)

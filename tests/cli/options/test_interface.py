@@ -19,7 +19,7 @@ from typer.main import get_command
 from workshop import RunPosbias
 
 from posbias.cli.main import app
-from posbias.cli.options.config import OF_ITS_OWN, TYPED_ONLY
+from posbias.cli.options.config import COMMAND_SPECIFIC, NOT_SETTABLE
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 GROUP = cast("TyperGroup", get_command(app))
@@ -82,10 +82,10 @@ def test_a_help_text_is_a_sentence_and_one_name_means_one_thing_in_every_command
     texts: dict[str, set[str | None]] = {}
     for name, option in ((command, option) for command in COMMANDS for option in OPTIONS[command]):
         assert (option.help or "")[-1:] == ".", (name, option.name)
-        if (name, option.name) not in OF_ITS_OWN:
+        if (name, option.name) not in COMMAND_SPECIFIC:
             texts.setdefault(option.opts[0], set()).add(option.help)
             expected = "POSBIAS_" + option.opts[0].removeprefix("--").replace("-", "_").upper()
-            assert option.name in TYPED_ONLY or option.envvar == expected
+            assert option.name in NOT_SETTABLE or option.envvar == expected
     assert {name for name, helps in texts.items() if len(helps) > 1} == set()
 
 

@@ -11,7 +11,7 @@ from typer.main import get_command
 from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
-from posbias.cli.options.config import ITSELF, TYPED_ONLY
+from posbias.cli.options.config import CONFIG, NOT_SETTABLE
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 COMMANDS = cast("TyperGroup", get_command(app)).commands
@@ -47,7 +47,7 @@ def test_every_option_is_printed_without_anything_that_the_command_requires(
 
     assert (done.returncode, done.stderr) == (0, "")
     options = [option for option in COMMANDS[command].params if isinstance(option, TyperOption)]
-    names = {flag.removeprefix("--") for option in options for flag in option.opts if option.name not in TYPED_ONLY}
+    names = {flag.removeprefix("--") for option in options for flag in option.opts if option.name not in NOT_SETTABLE}
     assert set(origins(done.stdout)) == {name for name in names if not name.startswith("-")}
     assert list(tmp_path.iterdir()) == []
 
@@ -80,7 +80,7 @@ def test_what_is_printed_sets_the_same_from_a_file(run_in_process: Run, tmp_path
     ours, theirs = tomllib.loads(first.stdout), tomllib.loads(second.stdout)
     assert ours == theirs
     assert ours[command]["quiet"] is True
-    assert {origin for name, origin in origins(second.stdout).items() if name != ITSELF} <= {
+    assert {origin for name, origin in origins(second.stdout).items() if name != CONFIG} <= {
         "file: posbias.toml",
         "not set",
     }

@@ -15,7 +15,7 @@ from typer.main import get_command
 from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
-from posbias.cli.options.config import TYPED_ONLY
+from posbias.cli.options.config import NOT_SETTABLE
 from posbias.cli.options.groups import (
     SETTINGS,
     ColumnOptions,
@@ -285,7 +285,7 @@ def options_of(command: str) -> dict[str, TyperOption]:
     return {
         name: option
         for option in COMMANDS[command].params
-        if isinstance(option, TyperOption) and option.name not in TYPED_ONLY
+        if isinstance(option, TyperOption) and option.name not in NOT_SETTABLE
         for name in (settings_of(SETTINGS[option.name]) if option.name in SETTINGS else [str(option.name)])
     }
 

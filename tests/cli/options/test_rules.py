@@ -14,7 +14,7 @@ from workshop import RunPosbias as Run
 from posbias.cli.main import app
 from posbias.cli.options import groups
 from posbias.cli.options.groups import SETTINGS
-from posbias.cli.options.option import COMPLETERS, READERS, declaration, declared
+from posbias.cli.options.option import COMPLETERS, READERS, declaration, declarations
 from posbias.cli.options.rules import CHOICES, PLUGINS, REASONS
 from posbias.core.choices import settings_of
 from posbias.core.estimators import methods_that_take
@@ -34,6 +34,7 @@ KEYS = {
     *("reads", "on_disk", "python", "in", "rules"),
 }
 KEYS_OF_RULES = {"commands", "setting", "when", "requires", "excludes", "taken_by", "reason_of", "reason"}
+OPTIONS, _, LISTS = declarations()
 ENTRIES = {(command, name): declaration(command, name) for command, names in PARAMETERS.items() for name in names}
 
 
@@ -42,7 +43,7 @@ def rules_of(command: str, name: str) -> Iterator[dict[str, str] | str]:
 
     def in_full(rules: list[Any]) -> Iterator[dict[str, str] | str]:
         for rule in rules:
-            yield from in_full(declared().rules[rule]) if isinstance(rule, str) and rule in declared().rules else [rule]
+            yield from (in_full(LISTS[rule]) if isinstance(rule, str) and rule in LISTS else [rule])
 
     for rule in in_full(ENTRIES[command, name].get("rules", [])):
         if isinstance(rule, str) or command in rule.get("commands", command).split():
@@ -54,9 +55,7 @@ TABLES = [(command, name, rule) for command, name, rule in RULES if isinstance(r
 
 
 def test_every_option_is_one_of_a_command_and_every_key_is_known() -> None:
-    assert set(declared().options) == {name for command, name in ENTRIES if ENTRIES[command, name].get("section")} - {
-        "format_"
-    }
+    assert set(OPTIONS) == {name for command, name in ENTRIES if ENTRIES[command, name].get("section")} - {"format_"}
     for (_, name), entry in ENTRIES.items():
         assert set(entry) <= KEYS, name
         assert {(command, name) for command in entry.get("in", {})} <= set(ENTRIES)
@@ -67,8 +66,8 @@ def test_every_name_that_the_table_gives_to_code_is_used_and_resolves() -> None:
         assert {entry[key] for entry in ENTRIES.values() if key in entry} == set(known)
     assert {rule if isinstance(rule, str) else rule.get("reason_of") for _, _, rule in RULES} - {None} == set(REASONS)
     assert {rule["taken_by"] for _, _, rule in TABLES if "taken_by" in rule} == set(PLUGINS)
-    lists = [*declared().rules.values(), *(entry.get("rules", []) for entry in ENTRIES.values())]
-    assert {rule for rules in lists for rule in rules if isinstance(rule, str)} - set(REASONS) == set(declared().rules)
+    lists = [*LISTS.values(), *(entry.get("rules", []) for entry in ENTRIES.values())]
+    assert {rule for rules in lists for rule in rules if isinstance(rule, str)} - set(REASONS) == set(LISTS)
 
 
 def values_of(option: str) -> set[str]:
@@ -76,7 +75,7 @@ def values_of(option: str) -> set[str]:
     classes = [one for one in (vars(groups) | vars(options)).values() if isinstance(one, type)]
     kinds = [get_type_hints(one).get(option) for one in classes]
     hints = [kind for hint in kinds for kind in (hint, *get_args(hint))]
-    offered = COMPLETERS[declared().options[option]["complete"]]("") if "complete" in declared().options[option] else []
+    offered = COMPLETERS[OPTIONS[option]["complete"]]("") if "complete" in OPTIONS[option] else []
     switch = {"True", "False"} if bool in hints else set[str]()
     return {*offered, *switch, "None"} | {str(value) for hint in hints for value in get_args(hint)}
 
