@@ -351,106 +351,57 @@ def fields_of(*groups: type) -> set[str]:
     return {entry.name for group in groups for entry in fields(group)}
 
 
-@pytest.mark.parametrize(
-    "situation",
-    [
-        "run log.parquet",
-        "run statistics",
-        "fit log.parquet",
-        "fit statistics",
-        "fit dayless",
-        "collect log.parquet",
-        "collect statistics",
-        "collect statistics --info",
-        "collect statistics other_day",
-        "weight log.parquet --propensities fit",
-        "weight dayless --propensities fit",
-        "train log.parquet --learner pbm --propensities fit --features numbers.parquet --missing nan",
-        "train dayless --learner pbm --propensities fit --features numbers.parquet --missing nan",
-        "score candidates.parquet --model ranker",
-        "export ranker --engine opensearch",
-        "explore fit",
-        "compare fit steeper_fit",
-        "sql shown --dialect duckdb",
-        "show fit",
-        "show fit --format markdown",
-        "report fit",
-        "evaluate log.parquet --propensities fit --rankings scored.run",
-        "evaluate log.parquet --propensities fit --rankings scored.run --candidates query",
-        "evaluate log.parquet --models pbm,dctr --judgments judged.csv",
-        "predict log.parquet --propensities fit --rankings scored.run",
-        "predict statistics --propensities fit --rankings scored.run",
-    ],
+OF_FITS = fields_of(EstimationOptions, CountingOptions) | {"decay"}
+OF_COLUMNS = {entry.name for entry in fields(ColumnOptions)} - {"true", "false"}  # of logs without teams
+OF_DRAFTS = fields_of(InterleavingOptions) | OF_COLUMNS | {"team", "propensities", "weight_column", "max_bad_rows"}
+OF_LEARNERS = fields_of(LearningOptions, LearnerOptions) - {"seed"}  # all take it; few draw anything
+WEIGHT = "weight log.parquet --propensities fit"
+TRAIN = "--learner pbm --propensities fit --features numbers.parquet --missing nan"
+EVALUATE = "evaluate log.parquet --propensities fit --rankings scored.run"
+WORLDS = (
+    *("--theta 1,.5,.25", "--device 0.5 --device 2", "--segments 2", "--swap 2-3"),
+    *("--labels labels.csv", "--labels labels.csv --ranker weak", "--model ubm", "--model tpbm", "--model rdctr"),
+    *("--model dbn", "--model gctr --labels labels.csv", "--model dbn --labels labels.csv"),
 )
-@pytest.mark.slow
-def test_an_option_has_an_effect_or_is_refused_whatever_the_input(bench: Bench, situation: str) -> None:
-    assert "\n".join(faults(bench, situation)) == ""
+SITUATIONS: dict[str, set[str] | None] = {
+    **dict.fromkeys(("run log.parquet", "run statistics", "fit log.parquet", "fit statistics", "fit dayless")),
+    **dict.fromkeys(("collect log.parquet", "collect statistics", "collect statistics --info")),
+    **dict.fromkeys(("collect statistics other_day", WEIGHT, "weight dayless --propensities fit")),
+    **dict.fromkeys((f"train log.parquet {TRAIN}", f"train dayless {TRAIN}")),
+    **dict.fromkeys(("score candidates.parquet --model ranker", "export ranker --engine opensearch", "explore fit")),
+    **dict.fromkeys(
+        ("compare fit steeper_fit", "sql shown --dialect duckdb", "show fit", "show fit --format markdown")
+    ),
+    **dict.fromkeys(("report fit", EVALUATE, f"{EVALUATE} --candidates query")),
+    **dict.fromkeys(("evaluate log.parquet --models pbm,dctr --judgments judged.csv",)),
+    **dict.fromkeys(f"predict {log} --propensities fit --rankings scored.run" for log in ("log.parquet", "statistics")),
+    "interleave log.parquet --team half --rank-a rank_a --rank-b rank_b": OF_DRAFTS,
+    **{f"fit log.parquet --method {method}": OF_FITS for method in ("conditional", "joint", "allpairs --no-compare")},
+    "fit log.parquet --method randomized --randomized-where policy=random": OF_FITS,
+    **{
+        f"fit log.parquet --method {method} --feature price": OF_FITS | fields_of(FeatureOptions)
+        for method in METHODS_OF_ROWS
+    },
+    **{f"{WEIGHT} --layout {layout}": fields_of(TrainingOptions) for layout in layout_names()},
+    f"{WEIGHT} --layout pointwise --layout-options negatives=posterior": fields_of(TrainingOptions),
+    **{
+        f"{WEIGHT} --layout judgments --layout-options rate={rate}": fields_of(TrainingOptions)
+        for rate in ("coec", "ips")
+    },
+    **{
+        f"train log.parquet {TRAIN.partition('pbm ')[2]} --learner {learner}": OF_LEARNERS
+        for learner in ("distilled", "gbrank --learner-options significance=0.4", "logistic", "pal-sum")
+    },
+    "simulate --positions 3 --sessions 50": None,
+    **dict.fromkeys(f"simulate --positions 3 {world} --sessions 50" for world in WORLDS),
+}
+"""Command lines, each with the options that are tried on it; None for all of the command."""
 
 
 @pytest.mark.slow
-def test_an_option_has_an_effect_or_is_refused_where_rankers_are_interleaved(bench: Bench) -> None:
-    columns = {entry.name for entry in fields(ColumnOptions)} - {"true", "false"}  # of logs without teams
-    names = fields_of(InterleavingOptions) | {*columns, "team", "propensities", "weight_column", "max_bad_rows"}
-    situation = "interleave log.parquet --team half --rank-a rank_a --rank-b rank_b"
-    assert "\n".join(faults(bench, situation, names)) == ""
-
-
-@pytest.mark.parametrize("method", ["conditional", "joint", "allpairs --no-compare", "randomized"])
-@pytest.mark.slow
-def test_an_option_has_an_effect_or_is_refused_with_every_method(bench: Bench, method: str) -> None:
-    marked = " --randomized-where policy=random" if method == "randomized" else ""
-    situation = f"fit log.parquet --method {method}{marked}"
-    groups = fields_of(EstimationOptions, CountingOptions) | {"decay"}
-    assert "\n".join(faults(bench, situation, groups)) == ""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS_OF_ROWS)
-def test_an_option_has_an_effect_or_is_refused_with_every_method_of_rows(bench: Bench, method: str) -> None:
-    situation = f"fit log.parquet --method {method} --feature price"
-    groups = fields_of(EstimationOptions, CountingOptions, FeatureOptions) | {"decay"}
-    assert "\n".join(faults(bench, situation, groups)) == ""
-
-
-@pytest.mark.parametrize(
-    "layout",
-    [
-        *layout_names(),
-        "pointwise --layout-options negatives=posterior",
-        "judgments --layout-options rate=coec",
-        "judgments --layout-options rate=ips",
-    ],
-)
-@pytest.mark.slow
-def test_an_option_has_an_effect_or_is_refused_with_every_layout(bench: Bench, layout: str) -> None:
-    situation = f"weight log.parquet --propensities fit --layout {layout}"
-    assert "\n".join(faults(bench, situation, fields_of(TrainingOptions))) == ""
-
-
-@pytest.mark.parametrize("learner", ["distilled", "gbrank --learner-options significance=0.4", "logistic", "pal-sum"])
-@pytest.mark.slow
-def test_an_option_has_an_effect_or_is_refused_with_other_learners(bench: Bench, learner: str) -> None:
-    situation = f"train log.parquet --propensities fit --features numbers.parquet --missing nan --learner {learner}"
-    names = fields_of(LearningOptions, LearnerOptions) - {
-        "seed"
-    }  # all take it, so that one line serves all; few draw anything
-    assert "\n".join(faults(bench, situation, names)) == ""
-
-
-@pytest.mark.parametrize(
-    "world",
-    [
-        "--sessions 50",
-        *("--theta 1,.5,.25", "--device 0.5 --device 2", "--segments 2", "--swap 2-3"),
-        *("--labels labels.csv", "--labels labels.csv --ranker weak"),
-        *(f"--model {name}" for name in ("ubm", "tpbm", "rdctr", "dbn")),
-        *("--model gctr --labels labels.csv", "--model dbn --labels labels.csv"),
-    ],
-)
-@pytest.mark.slow
-def test_an_option_has_an_effect_or_is_refused_in_every_simulation(bench: Bench, world: str) -> None:
-    small = "" if "--sessions" in world else " --sessions 50"
-    assert "\n".join(faults(bench, f"simulate --positions 3 {world}{small}")) == ""
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_an_option_has_an_effect_or_is_refused_whatever_the_input_and_the_method(bench: Bench, situation: str) -> None:
+    assert "\n".join(faults(bench, situation, SITUATIONS[situation])) == ""
 
 
 def test_every_option_is_tried_or_said_to_be_about_how_the_work_is_done() -> None:
