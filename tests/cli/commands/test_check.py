@@ -2,11 +2,12 @@
 
 import gzip
 import json
+import os
 import re
 import tomllib
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 import pytest
@@ -18,19 +19,12 @@ from workshop import RunPosbias as Run
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 CLICK = pl.col("click")
-US_TIMES = "%m/%d/%Y %H:%M"
 
 
 @pytest.fixture(scope="module")
-def timed_log() -> pl.DataFrame:
-    """Return a log that needs no option."""
-    return good_log()
-
-
-@pytest.fixture(scope="module")
-def log(timed_log: pl.DataFrame) -> pl.DataFrame:
-    """Return the same without times."""
-    return timed_log.drop("timestamp")
+def log() -> pl.DataFrame:
+    """Return a log that needs no option, without times."""
+    return good_log().drop("timestamp")
 
 
 def totals_of_run(run: Run, command: list[str], folder: Path) -> dict[str, Any]:
@@ -38,20 +32,6 @@ def totals_of_run(run: Run, command: list[str], folder: Path) -> dict[str, Any]:
     done = run(*command, "-o", "out", "--no-compare")
     assert done.returncode in {0, 1}, done.stderr
     return manifest_of(folder / "out")["totals"]
-
-
-@pytest.mark.slow
-def test_text_of_another_dialect_is_recognised_and_read_within_zstd(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
-) -> None:
-    file, arrow = tmp_path / "log.csv.zst", cast("Any", import_module("pyarrow"))
-    with arrow.CompressedOutputStream(str(file), "zstd") as stream:
-        stream.write(log.with_columns(query=pl.format("Stärke {}", "query")).write_csv(separator=";").encode("cp1252"))
-
-    found = checked(run_in_process, file.name)
-
-    assert found["command"] == ["run", file.name, "--separator", ";", "--encoding", "cp1252"]
-    assert found["totals"]["clicks"] == log["click"].sum()
 
 
 @pytest.mark.slow
@@ -64,33 +44,6 @@ def test_packed_json_in_a_directory_is_a_log_and_plain_json_there_is_none(
     (folder / "settings.json").write_text("{}", encoding="utf-8")
 
     assert checked(run_in_process, "logs")["totals"]["impressions"] == log.height
-
-
-@pytest.mark.slow
-def test_a_table_of_lists_without_a_header_is_recognised_however_many_words_its_fields_have(
-    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
-) -> None:
-    pages = log.sort("session", "position").group_by("session", maintain_order=True)
-    shown = pages.agg(pl.format("N{}{}-{}", "query", "doc", "click").str.join(" ").alias("shown"))["shown"]
-    lines = [f"{n}\tU{n % 40}\t11/11/2019 9:05:58 AM\tN1 N2\t{of_page}" for n, of_page in enumerate(shown, start=1)]
-    (tmp_path / "behaviors.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-    found = checked(run_in_process, "behaviors.tsv")
-
-    assert found["command"][-3:] == ["--no-header", "--columns", "c1,c2,c3,c4,c5"]
-    assert (found["totals"]["impressions"], found["totals"]["clicks"]) == (log.height, log["click"].sum())
-
-
-@pytest.mark.slow
-def test_ubi_is_recognised(run_in_process: Run, shared_data: Path, tmp_path: Path) -> None:
-    sample = shared_data / "opensearch_ubi_sample.ndjson.gz"
-
-    found = checked(run_in_process, sample, code=1)
-
-    assert found["command"] == ["run", str(sample), "--input-format", "ubi"]
-    run_in_process("collect", *found["command"][1:], "-o", "out", code=1)
-    counted = manifest_of(tmp_path / "out")["statistics"]
-    assert (counted["impressions"], counted["clicks"]) == (found["totals"]["impressions"], found["totals"]["clicks"])
 
 
 @pytest.mark.slow
@@ -416,6 +369,8 @@ def test_quiet_says_only_what_is_wrong(run_in_process: Run, log: pl.DataFrame, t
     assert (good.returncode, good.stdout, good.stderr) == (0, "", "")
     assert (bad.returncode, bad.stdout) == (1, "")
     assert "This looks like a log of clicks only" in bad.stderr
+    run_in_process("check", "bad.parquet", "--write-config", "posbias.toml", code=1)
+    assert (tmp_path / "posbias.toml").is_file()
 
 
 def test_nothing_is_written(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
@@ -489,29 +444,15 @@ def test_every_option_has_its_reason_above_it(run_in_process: Run, renamed: pl.D
     assert "# the query is taken to be column 'our search' (a guess: see whether it is right)" in lines
 
 
-@pytest.mark.slow
-def test_an_existing_file_is_replaced_only_if_that_is_asked_for(
-    run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path
-) -> None:
-    renamed.write_csv(tmp_path / "log.csv")
-    file = tmp_path / "posbias.toml"
-    run_in_process(*WRITE, "--max-position", "3", code=0)
-    written = file.read_text(encoding="utf-8")
-
-    refused = run_in_process(*WRITE)
-    kept = file.read_text(encoding="utf-8")
-    replaced = run_in_process(*WRITE, "--force")
-
-    assert refused.returncode == 2
-    assert "posbias.toml: already exists. Choose another name, or replace it with --force." in refused.stderr
-    assert kept == written
-    assert replaced.returncode == 0, replaced.stderr
-    content = tomllib.loads(file.read_text(encoding="utf-8"))
-    assert (content["max-position"], content["doc"]) == (3, "sku")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.csv", "posbias.toml"]
+MAKE: dict[str, Callable[[Path], object]] = {
+    "link": lambda target: target.symlink_to("../other.toml"),
+    "link to nothing": lambda target: target.symlink_to("gone"),
+    "directory": Path.mkdir,
+    "FIFO": os.mkfifo,
+}
 
 
-@pytest.mark.parametrize("kind", ["link", "directory"])
+@pytest.mark.parametrize("kind", MAKE)
 def test_what_is_no_plain_file_is_not_replaced(
     run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path, kind: str
 ) -> None:
@@ -519,12 +460,11 @@ def test_what_is_no_plain_file_is_not_replaced(
     here.mkdir()
     renamed.write_csv(here / "log.csv")
     other.write_text("", encoding="utf-8")
-    target = here / "posbias.toml"
-    target.symlink_to(other) if kind == "link" else target.mkdir()
+    MAKE[kind](here / "posbias.toml")
 
-    done = run_in_process(*WRITE, "--force", "--config", other, cwd=here, code=2)
+    for force, says in (((), "posbias.toml: already exists"), (("--force",), "posbias.toml: is not replaced")):
+        assert says in run_in_process(*WRITE, *force, "--config", other, cwd=here, code=2).stderr
 
-    assert "posbias.toml: is not replaced" in done.stderr
     assert other.read_text(encoding="utf-8") == ""
     assert sorted(path.name for path in here.iterdir()) == ["log.csv", "posbias.toml"]
 
@@ -560,45 +500,6 @@ def test_names_that_would_break_the_file_are_written_as_they_are(
 
 
 @pytest.mark.slow
-def test_a_log_that_carries_no_estimate_is_said_to_carry_none(
-    run_in_process: Run, renamed: pl.DataFrame, tmp_path: Path
-) -> None:
-    renamed.filter(pl.col("clicked") == 1).write_csv(tmp_path / "log.csv")
-
-    done = run_in_process(*WRITE, code=1)
-
-    assert "This looks like a log of clicks only" in " ".join(done.stdout.split())
-    assert (tmp_path / "posbias.toml").is_file()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("event_date", pl.col("timestamp").dt.date()),
-        ("Zeitpunkt", pl.col("timestamp").dt.strftime("%d.%m.%Y %H:%M:%S")),
-    ],
-)
-def test_times_are_in_the_command_whatever_their_column_is_called(
-    run_in_process: Run, timed_log: pl.DataFrame, tmp_path: Path, name: str, values: pl.Expr
-) -> None:
-    timed_log.with_columns(values.alias(name)).drop("timestamp").write_csv(tmp_path / "log.csv")
-
-    found = checked(run_in_process, "log.csv")
-
-    assert found["command"][:4] == ["run", "log.csv", "--timestamp", name]
-    assert run_in_process(*found["command"], "-o", "out", "--no-compare").returncode in {0, 1}
-
-
-@pytest.mark.slow
-def test_dates_of_documents_are_no_times_of_pages(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    published = pl.date(2020, 1, 1) + pl.duration(days=pl.col("doc").rank("dense"))
-    log.with_columns(published=published).write_csv(tmp_path / "log.csv")
-
-    assert checked(run_in_process, "log.csv")["command"] == ["run", "log.csv"]
-
-
-@pytest.mark.slow
 def test_a_column_is_the_position_by_what_it_holds_rather_than_by_its_name(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
@@ -606,17 +507,6 @@ def test_a_column_is_the_position_by_what_it_holds_rather_than_by_its_name(
     log.with_columns(prev_rank=before).rename({"position": "shown_at"}).write_csv(tmp_path / "log.csv")
 
     assert checked(run_in_process, "log.csv")["command"] == ["run", "log.csv", "--position", "shown_at"]
-
-
-@pytest.mark.slow
-def test_times_are_not_taken_for_the_query(run_in_process: Run, timed_log: pl.DataFrame, tmp_path: Path) -> None:
-    when = pl.col("timestamp").dt.strftime("%d.%m.%Y %H:%M:%S")
-    german = timed_log.select("session", when.alias("Zeit"), pl.col("query").alias("Suche"), "doc", "position", "click")
-    german.write_csv(tmp_path / "log.csv")
-
-    options = checked(run_in_process, "log.csv")["command"][2:]
-
-    assert dict(zip(options[::2], options[1::2], strict=True))["--query"] == "Suche"
 
 
 # --- cells of several columns ---------------------------------------------------------------------------------

@@ -34,21 +34,6 @@ def fit(result: Made) -> Path:
 # --- what stands there already -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_report_is_replaced_with_force_only(run_in_process: Run, result: Made, fit: Path, tmp_path: Path) -> None:
-    made = run_in_process("report", fit, "-o", "report.html")
-    first = (tmp_path / "report.html").read_bytes()
-    again = run_in_process("report", fit, "-o", "report.html")
-    forced = run_in_process("report", fit, result("plain"), "-o", "report.html", "--force")
-
-    assert made.returncode == 0
-    assert re.search(r"written: report.html, \d+ kB", made.stderr)
-    refused(again, "report.html: already exists", "--force")
-    assert forced.returncode == 0
-    assert (tmp_path / "report.html").read_bytes() != first
-    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
-
-
 @pytest.mark.parametrize("ending", [".html", ".svg", ".png"])
 @pytest.mark.slow
 def test_what_posbias_did_not_make_or_what_was_changed_is_never_replaced(
@@ -57,6 +42,7 @@ def test_what_posbias_did_not_make_or_what_was_changed_is_never_replaced(
     target = tmp_path / f"report{ending}"
     assert run_in_process("report", fit, "-o", target).returncode == 0
     genuine = target.read_bytes()
+    refused(run_in_process("report", fit, "-o", target), f"{target}: already exists", "--force")
     assert run_in_process("report", fit, "-o", target, "--force").returncode == 0
     for content in (
         b"",
@@ -70,32 +56,6 @@ def test_what_posbias_did_not_make_or_what_was_changed_is_never_replaced(
         refused(run_in_process("report", fit, "-o", target, "--force"), target.name, "no report of posbias")
         assert target.read_bytes() == content
     assert sorted(path.name for path in tmp_path.iterdir()) == [target.name]
-
-
-@pytest.mark.slow
-def test_links_directories_and_fifos_are_not_replaced(run_in_process: Run, fit: Path, tmp_path: Path) -> None:
-    assert run_in_process("report", fit, "-o", "own.html").returncode == 0
-    (tmp_path / "link.html").symlink_to("own.html")
-    (tmp_path / "nowhere.html").symlink_to("gone.html")
-    (tmp_path / "folder.html").mkdir()
-    os.mkfifo(tmp_path / "fifo.html")
-    for name, kind in (
-        ("link.html", "symbolic link"),
-        ("nowhere.html", "symbolic link"),
-        ("folder.html", "a directory"),
-        ("fifo.html", "a FIFO"),
-    ):
-        refused(run_in_process("report", fit, "-o", name), "already exists")
-        refused(run_in_process("report", fit, "-o", name, "--force"), name, kind)
-    assert (tmp_path / "link.html").is_symlink()
-    assert not (tmp_path / "gone.html").exists()
-
-
-@pytest.mark.slow
-def test_a_report_does_not_lie_in_a_result(run_in_process: Run, fit: Path) -> None:
-    before = sorted(fit.iterdir())
-    refused(run_in_process("report", fit, "-o", fit / "report.html"), "lies in a result", "other.html")
-    assert sorted(fit.iterdir()) == before
 
 
 # --- forms -------------------------------------------------------------------------------------------------------
