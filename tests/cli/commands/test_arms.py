@@ -9,19 +9,18 @@ import pytest
 from arm_logs import log_of_arms
 from command_results import Output, Run, manifest_of
 
-import posbias
-
 WORLD = {"queries": 60, "pages": 100}
 ARM = ("--arm", "arm", "--no-compare")
 
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with logs of rankers: one that knows the user, and fixed ones, whose arms differ or do not."""
+    """Return a folder with logs of rankers: one that knows the user, one that learns, and fixed ones."""
     folder = tmp_path_factory.mktemp("arms")
     log_of_arms("knows the user", 0, **WORLD).write_parquet(folder / "knows.parquet")
     log_of_arms("fixed", 0, **WORLD).write_parquet(folder / "fixed.parquet")
     log_of_arms("fixed", 0, **WORLD, spread=0.0).write_parquet(folder / "alike.parquet")
+    log_of_arms("learns", 0, **WORLD, spread=0.1).write_parquet(folder / "weak.parquet")
     return folder
 
 
@@ -77,29 +76,33 @@ def test_training_files_are_not_made_from_the_bent_curve(run_in_process: Run, lo
 
 
 @pytest.mark.slow
-def test_arms_that_agree_are_a_reason_for_a_fit(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
-    done = run_in_process("fit", logs / "fixed.parquet", *ARM, "-o", "fit", code=0)
+def test_what_arms_say_has_its_severity_and_names_what_it_rests_on(
+    run_in_process: Run, logs: Path, tmp_path: Path
+) -> None:
+    said = {}
+    for name, code, exit_code in (
+        ("fixed", "arms-agree", 0),
+        ("alike", "arms-say-too-little", 0),
+        ("weak", "arms-contradict", 1),
+        ("knows", "arms-contradict", 1),
+    ):
+        times = ("--timestamp", "none") if name == "weak" else ()
+        said[name] = run_in_process("fit", logs / f"{name}.parquet", *ARM, *times, "-o", name, code=exit_code)
+        assert list(reasons_in(tmp_path / name)) == [code]
+    agree, alike, weak, bent = (next(iter(reasons_in(tmp_path / name).values())) for name in said)
 
-    reason = reasons_in(tmp_path / "fit")["arms-agree"]
-    assert reason["severity"] == "good"
-    assert 0.02 < reason["figures"]["error"] < 0.4
-    assert "Experiment arms (arm), which are drawn at random, say the same as all movement" in words(done.stderr)
-    assert pl.read_parquet(tmp_path / "fit" / "propensities.parquet")["arms_propensity"].null_count() == 8
-
-
-@pytest.mark.slow
-def test_what_arms_say_names_what_it_rests_on(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
-    run_in_process("fit", logs / "fixed.parquet", *ARM, "-o", "agree", code=0)
-    weak = log_of_arms("learns", 0, queries=60, pages=100, spread=0.1)
-    weak.write_parquet(tmp_path / "weak.parquet")
-    run_in_process("fit", "weak.parquet", *ARM, "--timestamp", "none", "-o", "weak", code=1)
-    run_in_process("fit", logs / "knows.parquet", *ARM, "-o", "bent", code=1)
-
-    agree = reasons_in(tmp_path / "agree")["arms-agree"]["sentence"]
-    assert "if what arms change is the same for all users, and they share what they learn from" in agree
-    not_bent, bent = (reasons_in(tmp_path / name)["arms-contradict"] for name in ("weak", "bent"))
-    assert "propensity" not in not_bent["figures"]
-    assert not any(word in not_bent["sentence"] for word in ("faster", "slowly"))
+    assert (agree["severity"], 0.02 < agree["figures"]["error"] < 0.4) == ("good", True)
+    assert "Experiment arms (arm), which are drawn at random, say the same as all movement" in words(
+        said["fixed"].stderr
+    )
+    assert "if what arms change is the same for all users, and they share what they learn from" in agree["sentence"]
+    assert pl.read_parquet(tmp_path / "fixed" / "propensities.parquet")["arms_propensity"].null_count() == 8
+    assert alike["sentence"] == (
+        "The experiment arms (arm) move documents too little to show whether the ranker knows the user or learns from "
+        "these clicks."
+    )
+    assert "propensity" not in weak["figures"]
+    assert not any(word in weak["sentence"] for word in ("faster", "slowly"))
     falls = "faster" if bent["figures"]["by_arms"] < bent["figures"]["propensity"] else "more slowly"
     assert f"which falls {falls}: " in bent["sentence"]
 
@@ -116,16 +119,6 @@ def test_an_arm_without_clicks_has_no_level(silent: str, run_in_process: Run, lo
     levels = manifest_of(tmp_path / "fit")["estimate"]["arms"]["levels"]
     assert levels == {silent: None, "B": 1.0, "B2": pytest.approx(1.0, abs=0.1)}
     assert reasons_in(tmp_path / "fit")["arms-agree"]["details"].count("?") == 1
-
-
-@pytest.mark.slow
-def test_arms_that_move_nothing_say_so(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
-    run_in_process("fit", logs / "alike.parquet", *ARM, "-o", "fit", code=0)
-
-    assert reasons_in(tmp_path / "fit")["arms-say-too-little"]["sentence"] == (
-        "The experiment arms (arm) move documents too little to show whether the ranker knows the user or learns from "
-        "these clicks."
-    )
 
 
 @pytest.mark.slow
@@ -156,17 +149,6 @@ def test_days_that_are_collected_with_arms_say_what_the_log_says(
 
 
 @pytest.mark.slow
-def test_a_table_of_sums_may_have_arms(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
-    counts = {"impressions": pl.len(), "clicks": pl.col("click").cast(pl.Int64).sum()}
-    log = pl.read_parquet(logs / "knows.parquet")
-    log.group_by("query", "doc", "position", "arm").agg(**counts).write_csv(tmp_path / "sums.csv")
-    run_in_process("fit", "sums.csv", "--impressions", "impressions", "--click", "clicks", *ARM, "-o", "sums", code=1)
-    run_in_process("fit", logs / "knows.parquet", *ARM, "-o", "log", code=1)
-
-    assert arms_in(tmp_path / "sums") == pytest.approx(arms_in(tmp_path / "log"), rel=1e-9)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "options", "why"),
     [
@@ -190,32 +172,6 @@ def test_arms_that_cannot_be_compared_are_named(
             "details": "",
         }
     }
-
-
-@pytest.mark.slow
-def test_each_market_has_a_test_of_its_own(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
-    both = pl.concat(
-        [pl.read_parquet(logs / f"{name}.parquet").with_columns(market=pl.lit(name)) for name in ("knows", "fixed")]
-    ).with_columns(pl.col("session").cast(pl.String) + pl.col("market"))
-    both.write_parquet(tmp_path / "log.parquet")
-    run_in_process("fit", "log.parquet", *ARM, "--for-each", "market", "-o", "fits", code=1)
-
-    assert list(reasons_in(tmp_path / "fits" / "market=knows")) == ["arms-contradict"]
-    assert list(reasons_in(tmp_path / "fits" / "market=fixed")) == ["arms-agree"]
-
-
-@pytest.mark.slow
-def test_arms_are_named_from_python_and_in_a_file_of_settings(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
-    frame = pl.read_parquet(logs / "knows.parquet").drop("segment")  # which a fit finds by itself
-    with pytest.warns(UserWarning, match="These propensities are wrong"):
-        fit = posbias.fit(frame, arm="arm", compare=False)
-    assert fit.verdict == "do not use"
-    assert fit.propensities["arms_propensity"].null_count() == 0
-
-    (tmp_path / "posbias.toml").write_text('arm = "arm"\n', encoding="utf-8")
-    run_in_process("fit", logs / "fixed.parquet", "-o", "fit", code=0)
-    assert list(reasons_in(tmp_path / "fit")) == ["arms-agree"]
-    run_in_process("weight", logs / "fixed.parquet", "--propensities", "fit", "-o", "weighted", code=0)
 
 
 @pytest.mark.slow

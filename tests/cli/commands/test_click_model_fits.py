@@ -49,27 +49,6 @@ def simulated(done: RunPosbias, tmp_path: Path, model: str, sessions: int = 6000
     return ["--model", model, "--trust", "trust.csv"]
 
 
-@pytest.mark.parametrize("model", BY_PAGE)
-@pytest.mark.slow_after(4)
-def test_what_was_put_in_comes_out(done: RunPosbias, tmp_path: Path, model: str) -> None:
-    done("fit", "sim/log.parquet", *simulated(done, tmp_path, model), "-o", "fit")
-    found = pl.read_parquet(tmp_path / "fit/parameters.parquet")
-    truth_table = tmp_path / "sim/parameters_truth.parquet"
-    if not truth_table.exists():  # documents share nothing
-        assert found["value"].is_null().all()
-        return
-    truth = pl.read_parquet(truth_table)
-
-    keys = ["parameter", "position"]
-    shared = found.filter(pl.col("value").is_not_null())
-    joined = shared.join(truth, on=keys, nulls_equal=True, suffix="_truth")
-    assert joined.height == shared.height
-    assert ((joined["value"] - joined["value_truth"]).abs() < 0.08).all()
-    if model != "tpbm":
-        apart = (joined["value"] - joined["value_truth"]) / joined["std_error"]
-        assert (apart.abs() < 5).all()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["dcm", "ccm", "dbn", "sdbn", "tpbm"])
 def test_weighted_clicks_estimate_attractiveness_without_its_prior(

@@ -46,6 +46,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--timestamp timestamp --period day --decay 0.9",
         "--weight-column weight",
         "--context device --shrink none",
+        "--arm device",
         "--stratify device --cluster-column user --max-position 4",
     ],
 )

@@ -68,20 +68,6 @@ def test_a_log_that_says_too_little_of_feedback_is_warned_of(
     assert (choice["used"], choice["survives"], choice["claim"]) == ("none", None, True)
 
 
-@pytest.mark.slow
-def test_errors_by_session_are_the_same_in_one_bucket_and_in_many(
-    run_in_process: Run, dense_log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dense_log.with_columns(session=pl.col("session").cast(pl.String)).write_parquet(tmp_path / "log.parquet")
-    words = ("fit", "log.parquet", "--cluster", "session", "--stratify", "device")
-    assert run_in_process(*words, "-o", "one").returncode == 1  # the devices' propensities differ, and one is fitted
-    monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 10_000)
-    assert run_in_process(*words, "-o", "many").returncode == 1
-
-    one, many = (propensities(tmp_path / name)["std_error"].to_list() for name in ("one", "many"))
-    assert one == pytest.approx(many, rel=1e-9)
-
-
 def test_few_pairs_are_called_pairs(run_in_process: Run, log: Path) -> None:
     few = ("--cluster", "pair", "--method", "allpairs", "--max-position", "2", "--timestamp", "none")
     rare = pl.read_parquet(log).filter(pl.col("query") == 0, pl.col("doc") < 3)
@@ -89,21 +75,6 @@ def test_few_pairs_are_called_pairs(run_in_process: Run, log: Path) -> None:
     done = run_in_process("fit", log, *few, "--no-compare", "-o", "out")
 
     assert "A few pairs dominate: " in " ".join(done.stderr.split())
-
-
-@pytest.mark.slow
-def test_a_common_weight_changes_neither_propensities_nor_errors(
-    run_in_process: Run, log: Path, dense_log: pl.DataFrame, tmp_path: Path
-) -> None:
-    assert run_in_process("fit", log, "--no-compare", "-o", "plain").returncode == 0
-    plain = propensities(tmp_path / "plain")
-    for weight in (1e-12, 1e9):
-        dense_log.with_columns(w=pl.lit(weight)).write_parquet(log)
-        words = ("--weight-column", "w", "--no-compare", "--force")
-        assert run_in_process("fit", log, *words, "-o", "weighted").returncode == 0
-        weighted = propensities(tmp_path / "weighted")
-        for name in ("propensity", "std_error", "ci_high"):
-            assert weighted[name].to_list() == pytest.approx(plain[name].to_list(), rel=1e-6)
 
 
 def test_huge_weights_leave_attractiveness_a_number(
@@ -237,28 +208,6 @@ def errors_in(folder: Path) -> list[float]:
 
 
 @pytest.mark.slow
-def test_errors_see_what_markets_share_and_propensities_stay(
-    run_in_process: Run, markets: Path, tmp_path: Path
-) -> None:
-    assert run_in_process("fit", markets, "--no-compare", "-o", "query").returncode == 0
-    done = run_in_process("fit", markets, "--cluster-column", "market", "--no-compare", "-o", "two-way", code=0)
-    assert " of equal size." in " ".join(done.stderr.split())
-    assert (
-        run_in_process("fit", markets, "--cluster-column", "market", "--cluster", "column", "-o", "column").returncode
-        == 0
-    )
-
-    by_query, both, column = (estimate_in(tmp_path / name) for name in ("query", "two-way", "column"))
-    assert (by_query["errors_by"], both["errors_by"], column["errors_by"]) == ("query", "two-way", "column")
-    assert (both["clusters"], column["clusters"]) == (8, 8)
-    names = ("query", "two-way", "column")
-    propensities = [pl.read_parquet(tmp_path / name / "propensities.parquet")["propensity"] for name in names]
-    assert propensities[0].equals(propensities[1])
-    assert propensities[0].equals(propensities[2])
-    assert min(np.divide(errors_in(tmp_path / "two-way"), errors_in(tmp_path / "query"))) > 1.3
-
-
-@pytest.mark.slow
 def test_a_log_of_few_queries_is_told_of_columns_that_cut_across_them(
     run_in_process: Run, markets: Path, tmp_path: Path
 ) -> None:
@@ -318,14 +267,7 @@ def test_rows_without_a_value_are_one_cluster(run_in_process: Run, markets: Path
 
 
 RICH = SimulationOptions(n_sessions=6_000, n_queries=40, docs_per_query=8, n_positions=5, query_exponent=0.0, seed=3)
-THIN = replace(RICH, n_sessions=120, n_queries=40)
 STEP = replace(RICH, theta=(1.0, 0.9, 0.8, 0.3, 0.3))
-
-
-@pytest.fixture
-def thin(tmp_path: Path) -> Path:
-    simulate(THIN).log.write_parquet(tmp_path / "thin.parquet")
-    return tmp_path / "thin.parquet"
 
 
 @pytest.mark.slow
@@ -343,40 +285,8 @@ def test_bins_are_tested_against_positions(bins: str, hold: bool, run_in_process
 
 
 # Users examine every document until they click one: P(seen) falls to .75 at the last position.
-CASCADE = SimulationOptions(
-    n_sessions=6_000, n_queries=60, docs_per_query=8, n_positions=5, theta=(1.0,) * 5, attractiveness_scale=0.3
-)
-
-
-def first_clicks_only(log: pl.DataFrame) -> pl.DataFrame:
-    above = pl.col("click").cum_sum().over("session", order_by="position") - pl.col("click")
-    return log.with_columns(click=pl.when(above > 0).then(0).otherwise("click").cast(pl.Int8))
-
-
 def said(done: CompletedProcess[str]) -> str:
     return " ".join(done.stderr.split())
-
-
-@pytest.fixture
-def cascade(tmp_path: Path) -> Path:
-    first_clicks_only(simulate(CASCADE).log).write_parquet(tmp_path / "cascade.parquet")
-    return tmp_path / "cascade.parquet"
-
-
-def test_a_position_that_is_never_clicked_is_a_position_effect(run_in_process: Run, tmp_path: Path) -> None:
-    log = simulate(SimulationOptions(n_sessions=900, n_queries=40, docs_per_query=6, n_positions=2, eta=0.0)).log
-    blind = pl.when(pl.col("position") == 2).then(0).otherwise("click").cast(pl.Int8)
-    third = log.filter(pl.col("position") == 1).with_columns(session=pl.col("session") + 10_000, position=3)
-    lower = pl.col("position").replace({1: 1, 2: 2, 3: 3}).cast(pl.Int32)
-    pl.concat([log.with_columns(click=blind), third], how="vertical_relaxed").with_columns(
-        position=lower
-    ).write_parquet(tmp_path / "log.parquet")
-    done = run_in_process("fit", "log.parquet", "-o", "out")
-    table = pl.read_parquet(tmp_path / "out" / "propensities.parquet")
-
-    assert table["reason"][1] == "no clicks"
-    assert "no position effect detected" not in said(done)
-    assert manifest_of(tmp_path / "out")["estimate"]["position_effect"]["p_value"] < 1e-6
 
 
 def test_one_arm_of_a_swap_is_refused_and_nothing_is_written(run_in_process: Run, tmp_path: Path) -> None:
@@ -470,21 +380,6 @@ def test_of_a_large_log_a_sample_of_pages_is_looked_at(
     found = section_of(tmp_path / "out")
     assert 1_000 <= found["impressions_of_pages"] <= 16_000
     assert (found["clicks_above"] is None) == (n_queries == 1)  # one query is one cluster
-
-
-@pytest.mark.slow
-def test_sessions_and_queries_of_several_columns(run_in_process: Run, drawn: pl.DataFrame, tmp_path: Path) -> None:
-    split = one_click_a_page(drawn).with_columns(
-        visit=pl.col("session") // 3, page=pl.format("p{}", pl.col("session") % 3)
-    )
-    split.drop("session").with_columns(site=pl.lit("a")).write_parquet(tmp_path / "log.parquet")
-    run_in_process(
-        *("fit", "log.parquet", "--session", "visit", "--session", "page"),
-        *("--query", "site", "--query", "query", "-o", "out"),
-        code=1,
-    )
-
-    assert section_of(tmp_path / "out")["clicks_above"]["rejected"]
 
 
 @pytest.mark.slow

@@ -1,9 +1,6 @@
 """`posbias weight`: judgments, replicates of weights, and what is left out."""
 
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,8 +8,6 @@ import pytest
 from command_results import Output, reseal
 from workshop import RunPosbias as Run
 
-from posbias.core.counts.sufficient_statistics import SufficientStatistics
-from posbias.core.fit.fit import Fit
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 NAMES = [f"replicate_weight_{number}" for number in range(1, 41)]
@@ -123,41 +118,3 @@ def test_documents_without_a_judgment_are_counted_and_said(
     rows = pl.concat([pl.read_parquet(path) for path in files])
     assert rows.height == partly.select("query", "doc").n_unique() - ELSEWHERE
     assert rows["label"].is_finite().all()
-
-
-ONCE = {
-    "statistics are looked for": "posbias.cli.work.requests.find_statistics",
-    "the plan is made": "posbias.cli.work.requests.statistics_plan",
-    "the method is checked": "posbias.io.jobs.fit.check_method",
-    "the log is opened": "posbias.io.log.click_log.open_log",
-    "the manifest's section is made": "posbias.io.fits.saved_fit.period_section",
-    "weights are made": "posbias.io.training.laid_out.weights_for",
-}
-NEVER = {"the log is counted again for its weights": "posbias.io.training.laid_out.counts_by_cell"}
-
-
-@pytest.mark.parametrize("layout", ["pointwise", "session"])
-def test_a_run_works_everything_out_once(
-    layout: str, run_in_process: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    simulate(SimulationOptions(n_sessions=500, n_queries=20, n_positions=4)).log.write_parquet(tmp_path / "log.parquet")
-    times = Counter[str]()
-
-    def counting(what: str, work: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*values: object, **named: object) -> object:
-            times[what] += 1
-            return work(*values, **named)
-
-        return counted
-
-    for what, place in (ONCE | NEVER).items():
-        module, name = place.rsplit(".", 1)
-        monkeypatch.setattr(place, counting(what, getattr(__import__(module, fromlist=[name]), name)))
-    tables = {"counts are added up by cell": "cell_totals", "the propensity table is built": "propensities"}
-    for what, name in tables.items():
-        cached: Any = (vars(SufficientStatistics) | vars(Fit))[name]
-        monkeypatch.setattr(cached, "func", counting(what, cached.func))
-    done = run_in_process("run", "log.parquet", "--layout", layout, "--no-compare", "-o", "out")
-
-    assert done.returncode in {0, 1}, done.stderr
-    assert times == Counter([*ONCE, *tables])

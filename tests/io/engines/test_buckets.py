@@ -85,6 +85,7 @@ OPTIONS = {
     "strata": ("--stratify", "segment"),
     "days": ("--timestamp", "day", "--period", "day"),
     "bins": ("--position-bins", "1,2,4"),
+    "errors by session": ("--cluster", "session", "--stratify", "segment"),
     "largest": ("--max-position", "3"),
     "joint": ("--method", "joint"),
 }
@@ -119,24 +120,6 @@ def test_buckets_give_the_propensities_errors_attractiveness_and_weights_of_one(
     assert_same_rows(found.training, whole.training, ["query", "doc", "label"])
     assert found.manifest["rows"] == whole.manifest["rows"]
     assert found.manifest["totals"] == pytest.approx(whole.manifest["totals"])
-
-
-@pytest.mark.parametrize("layout", ["pointwise", "session"])
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.slow
-def test_weighing_apart_gives_the_rows_of_the_main_job_in_one_bucket_and_in_many(
-    model: str, layout: str, path: Path, posbias: Posbias, in_buckets: InBuckets
-) -> None:
-    whole = posbias("run", path, "--model", model, "--layout", layout)
-    keys = ["query", "doc", "label"] if layout == "pointwise" else ["session", "position"]
-    arguments = ("weight", path, "--propensities", whole.folder, "--layout", layout)
-    apart = posbias(*arguments)
-    in_buckets()
-    in_many = posbias(*arguments)
-
-    assert_same_rows(apart.training, whole.training, keys)
-    assert_same_rows(in_many.training, whole.training, keys)
-    assert part_files(in_many, "training/rows") > 3
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -229,41 +212,6 @@ def test_one_impossible_page_in_any_bucket_stops_the_run(
         assert result.exit_code == 2, result.output
         assert f"1 x {REASONS[kind]}" in result.output
         assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.slow
-def test_bad_rows_are_counted_in_buckets_as_in_one(
-    model: str, pages: pl.DataFrame, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
-) -> None:
-    number = pl.int_range(pl.len())
-    bad = pages.with_columns(
-        position=pl.when(number % 97 == 0).then(0).otherwise("position"),
-        click=pl.when(number % 89 == 0).then(3).otherwise("click"),
-        query=pl.when(number % 83 == 0).then(None).otherwise("query"),
-    )
-    bad.write_parquet(tmp_path / "log.parquet")
-    arguments = ("fit", tmp_path / "log.parquet", "--model", model, "--on-bad-rows", "drop", "--max-bad-rows", 0.5)
-    whole = posbias(*arguments)
-    in_buckets()
-    found = posbias(*arguments)
-
-    assert found.manifest["rows"] == whole.manifest["rows"]
-    names = [*cell_columns(model), "impressions", "clicks", "propensity", "std_error"]
-    assert_same_rows(found.propensities[names], whole.propensities[names], cell_columns(model))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("model", MODELS)
-def test_nothing_is_left_among_the_temporary_files(
-    model: str, path: Path, posbias: Posbias, in_buckets: InBuckets, tmp_path: Path
-) -> None:
-    in_buckets()
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    posbias("run", path, "--model", model, "--temp-dir", temporary)
-
-    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("model", MODELS)

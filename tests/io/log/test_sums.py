@@ -37,6 +37,7 @@ CASES = {
     "days": ("--timestamp", "day", "--period", "day"),
     "bins": ("--position-bins", "1,2,4"),
     "the first positions": ("--max-position", 3),
+    "arms": ("--arm", "segment"),
     "randomised": ("--randomized-where", "policy=random", "--method", "randomized"),
     "joint": ("--method", "joint"),
     "bootstrap": ("--bootstrap", 20),
