@@ -38,7 +38,7 @@ from posbias.io.counting.count import check_estimable, order_of_log, read_log
 from posbias.io.counting.first_rows import find_layout, look_at_first_rows
 from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, Look, look_at, profile, profile_of_days
 from posbias.io.engines.engine import ReadLog
-from posbias.io.fits.verdicts import feedback_over_times, model_reasons, reason_of_rows
+from posbias.io.fits.verdicts import feedback_before_a_run, model_reasons, row_order_reason
 from posbias.io.forms import page_structure, recognition
 from posbias.io.jobs.fit import Job, reasons_of_clicks
 from posbias.io.jobs.tables import Column, PrintedTable, clicks_in_words, first, interval_in_words, more
@@ -328,9 +328,9 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             made = with_times(read.log) if view.log.timestamp is None else read.log
             of_times = replace(read.plan, period=read.plan.period and "quarter")
             if look is not None and not stops and read.plan.period is None and made.roles.timestamp is None:
-                feedback = [reason_of_rows(order_of_log(read, read.plan))]
+                feedback = [row_order_reason(order_of_log(read, read.plan))]
             elif look is not None and not stops:
-                feedback = feedback_over_times(order_of_log(read, of_times))
+                feedback = feedback_before_a_run(order_of_log(read, of_times))
     return view, mask_secrets_in_values(_content(view, log, read, look, clients, faults, feedback, stops))
 
 

@@ -34,7 +34,7 @@ from posbias.core.learners.models import FactorModel, RowModel
 from posbias.core.serving.formats import VERSIONS, listed
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
-from posbias.io.fits.verdicts import unweighted_clicks
+from posbias.io.fits.verdicts import unweighted_reason
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
 from posbias.io.jobs.training import reasons_of_contexts, weights_from
 from posbias.io.results.conclusions import GOOD, NOTE, Reason, reason
@@ -324,7 +324,7 @@ def _check_clicks(documents: rankers.Documents, result: Result) -> None:
             "there is nothing to learn from: no click lies in a cell that has a propensity. Add more days of logs."
         )
     if learnt < clicks:
-        result.reasons.append(unweighted_clicks(clicks - learnt, clicks, "nothing is learnt there"))
+        result.reasons.append(unweighted_reason(clicks - learnt, clicks, "nothing is learnt there"))
 
 
 def _scores(model: RowModel | FactorModel, documents: rankers.Documents) -> Floats:

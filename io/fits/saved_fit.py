@@ -36,7 +36,7 @@ from posbias.core.fit.propensities import (
 )
 from posbias.core.schema import CLICKS, IMPRESSIONS, OUTPUT_COLUMNS, POSITION, PREVIOUS_CLICK
 from posbias.core.standard_errors.contrasts import ContrastTest
-from posbias.io.fits.verdicts import hidden_errors, why
+from posbias.io.fits.verdicts import hidden_errors, period_choice_in_words
 from posbias.io.log.scan import reading, resolve_quotes, scan_sources
 from posbias.io.log.sources import find_sources, format_by_name
 from posbias.io.places.locations import Location, check_inside, location
@@ -284,7 +284,7 @@ def period_section(period: PeriodChoice) -> dict[str, Any]:
     return plain(
         {
             "used": period.used,
-            "why": why(period),
+            "why": period_choice_in_words(period),
             "survives": None if period.survivor is None else period.survivor.length,  # the coarsest without feedback
             "claim": period.claims,
             "looks": looks,

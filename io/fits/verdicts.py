@@ -1,4 +1,4 @@
-"""What speaks for and against a fit and its weights: rules that choose the sentences of `io/results/reasons.toml`."""
+"""Reasons to trust or doubt a fit and its weights: conditions that select entries of `io/results/reasons.toml`."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -43,11 +43,11 @@ from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason, Severity
 if TYPE_CHECKING:
     from posbias.core.evaluation.break_even import BreakEven
 
-_MOST = 6  # contexts that a sentence names
+_MOST_LISTED = 6  # entries that a sentence enumerates
 
 
 def cell_in_words(statistics: SufficientStatistics, number: int, *, context: bool = True) -> str:
-    """A cell by its columns, with those of its context or without, e.g. `position 3, previous click 1`."""
+    """Name a cell by its column values, with or without its context, e.g. `position 3, previous click 1`."""
     row = statistics.cells.row(number, named=True)
     names = statistics.axes if statistics.plan.cell else statistics.plan.model.cell_columns
     names += statistics.plan.context if context else ()
@@ -55,7 +55,7 @@ def cell_in_words(statistics: SufficientStatistics, number: int, *, context: boo
 
 
 def references_in_words(fit: Fit, references: Integers) -> str:
-    """The cells that others are compared with, but for their contexts, e.g. `position 1 or 2`."""
+    """Name reference cells without their contexts, e.g. `position 1 or 2`."""
     if fit.statistics.plan.cell:
         return " or ".join(
             dict.fromkeys(cell_in_words(fit.statistics, int(cell), context=False) for cell in references)
@@ -64,42 +64,45 @@ def references_in_words(fit: Fit, references: Integers) -> str:
 
 
 def context_in_words(fit: Fit, number: int) -> str:
-    """The context of a cell by its values, e.g. `phone / Norway`."""
+    """Name the context of a cell by its values, e.g. `phone / Norway`."""
     row = fit.statistics.cells.row(number, named=True)
     return " / ".join(label_in_words(row[name]) for name in fit.statistics.plan.context)
 
 
 def listed(entries: Sequence[str], rest: str) -> str:
-    """The first entries of several, and in which field of the manifest the rest is."""
-    more = len(entries) - _MOST
-    return ", ".join(entries[:_MOST]) + (f" and {more} more (`{rest}` in manifest.json)" if more > 0 else "")
+    """Join the first six entries with commas; of more, name the manifest field `rest` that holds all."""
+    more = len(entries) - _MOST_LISTED
+    return ", ".join(entries[:_MOST_LISTED]) + (f" and {more} more (`{rest}` in manifest.json)" if more > 0 else "")
 
 
 def label_in_words(value: object) -> str:
-    """A value of a column of cells."""
+    """Format a value of a cell column; null is `(none)`."""
     return "(none)" if value is None else printable(str(value))
 
 
-OTHER_MODEL = "other-model-better"  # the code of the reason
+OTHER_MODEL = "other-model-better"
+"""Code of the reason."""
+
 _BY_LIKELIHOOD = {JointEstimator.name, ConditionalEstimator.name}
 _NEARLY_ALL = 0.9995
 _TWO_DECIMALS = 0.1
 _ONE_PERCENT = 0.01
-NAMED_POSITION = 10  # or the last before it, whose error by hidden relevance is named
-LARGEST_HIDDEN_ERROR = 0.25  # that is no doubt: see tests/benchmarks/README.md
-_LARGEST_FACTOR = 10.0  # an error beyond it is as good as any
-_PLURAL = {
+_HIDDEN_ERROR_POSITION = 10  # whose error by hidden relevance is reported; else the last position before it
+_LARGEST_HIDDEN_ERROR = 0.25  # larger ones stop: see tests/benchmarks/README.md
+_LARGEST_NAMED_FACTOR = 10.0  # larger errors are reported as "any factor"
+_CLUSTER_UNITS = {
     "query": "queries",
     "pair": "pairs",
     "session": "sessions",
     "column": "values of {}",
     "two-way": "queries or values of {}",
 }
-NAMED = 5  # or the last before it, whose attention the conclusion names
+NAMED = 5
+"""Position whose attention the conclusion names; else the last known one before it."""
 
 
 def fit_headline(fit: Fit) -> str:
-    """The attention that position 5, or the nearest that is known, gets; in each context, and below no click."""
+    """Summarise a fit in one sentence: theta of position 5, or of the nearest known one, over all curves."""
     statistics, references = fit.statistics, fit.estimate.linkage.reference_of
     position, known = statistics.position_of_cell, np.isfinite(fit.estimate.propensity)
     compared = known & (position != position[references])
@@ -127,33 +130,33 @@ def fit_headline(fit: Fit) -> str:
 
 
 def fit_reasons(fit: Fit, others: OtherModels | None = None, time: str | None = None) -> list[Reason]:
-    """What speaks for and against a fit.
+    """Reasons for and against a fit, in the order of print.
 
     Args:
-        fit: it.
-        others: the other click models, where they were looked at.
-        time: the column of times of a log that a query can read.
+        fit: a fit of cells.
+        others: held-out comparison with other click models; None if it was not made.
+        time: the log's column of times, to name in an example query; None leaves the example out.
     """
     return [
-        *_estimate(fit),
-        *_few_clusters(fit),
-        *_feedback(fit),
-        *_arms(fit),
-        *_change(fit, time),
-        *_against_textbook_em(fit),
-        *_placements(fit),
+        *_estimate_reasons(fit),
+        *_cluster_reasons(fit),
+        *_feedback_reasons(fit),
+        *_arm_reasons(fit),
+        *_change_reasons(fit, time),
+        *_textbook_em_reasons(fit),
+        *_placement_reasons(fit),
         *model_reasons(fit.statistics, fit.free.propensity, fit.model_tests),
-        *_from_rows(fit),
-        *_shape_and_bins(fit),
-        *_cell_form(fit),
-        *_cell_columns(fit),
-        *_other_model(fit, others),
-        *_differences(fit),
+        *_feature_reasons(fit),
+        *_shape_and_bin_reasons(fit),
+        *_cell_form_reasons(fit),
+        *_cell_column_reasons(fit),
+        *_other_model_reasons(fit, others),
+        *_difference_reasons(fit),
     ]
 
 
-def _estimate(fit: Fit) -> Iterator[Reason]:
-    """Whether the estimate is finished, and which propensities are known."""
+def _estimate_reasons(fit: Fit) -> Iterator[Reason]:
+    """Convergence, the reference, and propensities that are unknown or rest on the shape alone."""
     estimate, linkage, known = fit.estimate, fit.estimate.linkage, np.isfinite(fit.estimate.propensity)
     if not estimate.converged:
         code = "not-converged.unchecked" if fit.options.tolerance == 0 else "not-converged"
@@ -173,7 +176,7 @@ def _estimate(fit: Fit) -> Iterator[Reason]:
         few, cells = share < WANTED_CLICK_SHARE, fit.statistics.cells
         reasons = zip(linkage.reason, known, strict=True)
         unlinked = pl.Series([why != NO_CLICKS and not is_known for why, is_known in reasons])
-        values = [  # of cells of which none is known, as none of their documents is compared with others
+        values = [  # values of cell columns all of whose cells are unknown for lack of linking documents
             f"{printable(name)} = {label_in_words(value)}"
             for name in fit.statistics.plan.cell
             for value in list[object](cells[name].unique(maintain_order=True))
@@ -190,25 +193,26 @@ def _estimate(fit: Fit) -> Iterator[Reason]:
         )
 
 
-def _clusters(fit: Fit) -> str:
-    """What the errors are clustered by, in the plural."""
-    return _PLURAL[fit.estimate.errors_by or "query"].format(", ".join(fit.statistics.plan.clusters))
+def _cluster_units(fit: Fit) -> str:
+    """Noun, in the plural, of the clusters of the standard errors."""
+    return _CLUSTER_UNITS[fit.estimate.errors_by or "query"].format(", ".join(fit.statistics.plan.clusters))
 
 
-def _rests_on(test: ContrastTest | None, fit: Fit) -> str:
-    """A test's p-value, and on how many clusters it rests."""
-    units = plural(fit.estimate.n_clusters, _clusters(fit))
+def _test_details(test: ContrastTest | None, fit: Fit) -> str:
+    """Format the p-value of a test and the number of clusters, e.g. `p = 0.03, 467 queries`."""
+    units = plural(fit.estimate.n_clusters, _cluster_units(fit))
     return units if test is None else f"p = {test.p_value:.1g}, {units}"
 
 
-def whom_intervals_are_about(fit: Fit) -> str:
-    """For which queries, sessions or others the intervals of a fit hold."""
+def interval_scope(fit: Fit) -> str:
+    """Sentence on the population that the intervals of a fit hold for."""
     if fit.estimate.errors_by == "session":
         return population("more sessions of these queries")
-    return population(f"{_clusters(fit).replace(' or ', ' and ')} like these")
+    return population(f"{_cluster_units(fit).replace(' or ', ' and ')} like these")
 
 
-def _few_clusters(fit: Fit) -> Iterator[Reason]:
+def _cluster_reasons(fit: Fit) -> Iterator[Reason]:
+    """Intervals that rest on fewer than `FEW_EFFECTIVE_CLUSTERS` effective clusters."""
     estimate, of_queries = fit.estimate, fit.estimate.errors_by == "query"
     known = estimate.intervals.effective_clusters[estimate.intervals.std_error > 0]
     few = known[known < FEW_EFFECTIVE_CLUSTERS]
@@ -218,7 +222,7 @@ def _few_clusters(fit: Fit) -> Iterator[Reason]:
     yield reason(
         "few-queries",
         {"worth_least": float(few.min()), "worth_most": float(few.max())},
-        units=_clusters(fit),
+        units=_cluster_units(fit),
         intervals="the intervals are" if len(few) == len(known) else f"{len(few)} of {len(known)} intervals are",
         worth=low if low == high else f"{low} to {high}",
         queries=of_queries,
@@ -229,31 +233,31 @@ def _few_clusters(fit: Fit) -> Iterator[Reason]:
     )
 
 
-# --- whether the ranker learns from the clicks ---
+# --- feedback: whether the ranker learns from the clicks ---
 
-_WITHIN: dict[Length, str] = {"none": "the whole log", "week": "a week", "day": "a day", "hour": "an hour"}
-_NO_LOSS = 1.005  # the largest ratio of standard errors that rounds to 1.00
+_WINDOW: dict[Length, str] = {"none": "the whole log", "week": "a week", "day": "a day", "hour": "an hour"}
+_LOSSLESS_RATIO = 1.005  # the largest ratio of standard errors that rounds to 1.00
 
 
-def why(choice: PeriodChoice) -> str:
-    """Why the periods were chosen, in sentences; empty where there was nothing to choose."""
+def period_choice_in_words(choice: PeriodChoice) -> str:
+    """Explain the choice of periods in sentences; empty if there was no choice."""
     if not choice.looks:
         return ""
     case, survivor = "" if choice.used == "none" else ".apart", choice.survivor
     estimated = sentence(f"estimated{case}", length=choice.used)
     if survivor is not None and survivor.feedback is not None:
-        moved = " and ".join(_WITHIN[look.length] for look in choice.looks if look.outcome == "feedback")
+        moved = " and ".join(_WINDOW[look.length] for look in choice.looks if look.outcome == "feedback")
         moved = moved and f" (within {moved} they do)"
-        values = {"within": _WITHIN[choice.used], "moved": moved, "movement": _movement(survivor.feedback)}
+        values = {"within": _WINDOW[choice.used], "moved": moved, "movement": _movement_clause(survivor.feedback)}
         return sentence("why-these-periods", estimated=estimated, **values)
-    reasons = "; ".join(f"within {_WITHIN[look.length]} {_why_not(look)}" for look in choice.looks)
-    cost = sentence("cost-of-periods", lossless=choice.error_ratio < _NO_LOSS, ratio=choice.error_ratio)
+    reasons = "; ".join(f"within {_WINDOW[look.length]} {_objection(look)}" for look in choice.looks)
+    cost = sentence("cost-of-periods", lossless=choice.error_ratio < _LOSSLESS_RATIO, ratio=choice.error_ratio)
     cost = f", {cost}" if choice.used != "none" and len(choice.looks) > 1 else ""
     return f"{estimated}{cost}. {reasons[0].upper()}{reasons[1:]}."
 
 
-def _why_not(look: PeriodLook) -> str:
-    """Why a length does not survive."""
+def _objection(look: PeriodLook) -> str:
+    """Explain why a period length was rejected."""
     test, case = look.feedback, look.outcome.replace(" ", "-")
     if look.outcome == "says too little":
         if test is None or not np.isfinite(test.missed_bias):
@@ -267,7 +271,7 @@ def _why_not(look: PeriodLook) -> str:
     return sentence(
         f"why-not-these-periods.{case}",
         log=look.length == "none",
-        move="" if test is None else _move(test.move),
+        move="" if test is None else _shift_in_words(test.move),
         p_value=np.nan if test is None else test.p_value,
         missed=np.nan if test is None else test.missed_bias,
         largest=np.nan if test is None else test.largest_bias,
@@ -276,79 +280,80 @@ def _why_not(look: PeriodLook) -> str:
     )
 
 
-def _movement(test: FeedbackTest) -> str:
-    """By how much documents move after clicks, and what would show, in words."""
+def _movement_clause(test: FeedbackTest) -> str:
+    """Sentence on how far documents move after clicks, with its interval and the smallest detectable bias."""
     reach = float(scipy.special.stdtrit(test.degrees, 1 - LEVEL / 2)) * test.std_error
     low, high = 100 * (test.move - reach), 100 * (test.move + reach)
-    return sentence("movement", move=_move(test.move), low=low, high=high, missed=test.missed_bias)
+    return sentence("movement", move=_shift_in_words(test.move), low=low, high=high, missed=test.missed_bias)
 
 
-def _move(move: float) -> str:
+def _shift_in_words(move: float) -> str:
+    """Format a relative change of rank, e.g. `1.2 % higher`."""
     return f"{100 * abs(move):.2g} % {'higher' if move >= 0 else 'lower'}"
 
 
-def _feedback(fit: Fit) -> Iterator[Reason]:
-    """Whether the ranker learns from the clicks, as far as the order of documents over time shows it."""
+def _feedback_reasons(fit: Fit) -> Iterator[Reason]:
+    """Evidence of feedback from the order of documents over time, or over rows if the log has no times."""
     if fit.statistics.plan.period is None:
         if get_method(fit.estimate.method).uses_strata:
             arms_agree = fit.arms is not None and fit.arms.enough and not fit.arms.rejected
-            yield reason_of_rows(fit.statistics.row_order, NOTE if arms_agree else CAUTION)
+            yield row_order_reason(fit.statistics.row_order, NOTE if arms_agree else CAUTION)
         return
     period, start = fit.period, f"--period {fit.options.period}: "
-    details, last = start + why(period), period.looks[-1] if period.looks else None
+    details, last = start + period_choice_in_words(period), period.looks[-1] if period.looks else None
     if last is None:
         return
     if period.survivor is not None:
-        first, _, rest = why(period).partition(". ")
+        first, _, rest = period_choice_in_words(period).partition(". ")
         yield reason("clicks-do-not-move-documents", {}, start + rest, why=first)
         return
     helps = {"nothing to compare": "what-helps.beyond-comparison"}.get(
         last.outcome, "what-helps.beyond-times" if last.length == "hour" else "what-helps"
     )
-    what_helps = sentence(helps, within=_WITHIN[last.length])
+    what_helps = sentence(helps, within=_WINDOW[last.length])
     if last.outcome == "little feedback" and last.feedback is not None:
         yield _little_feedback(last.feedback, details)
     elif period.claims and fit.options.period != "auto":
-        yield reason("ranker-may-learn.within", {}, details, within=_WITHIN[period.used], why=_why_not(last))
+        yield reason("ranker-may-learn.within", {}, details, within=_WINDOW[period.used], why=_objection(last))
     elif period.claims or not period.feedback_is_sure:
         yield reason("ranker-may-learn", {}, details, what_helps=what_helps)
     else:
         yield reason("ranker-learns", {}, details, what_helps=what_helps)
 
 
-def reason_of_rows(order: RowOrder | None, open_question: Severity = CAUTION) -> Reason:
-    """Whether the ranker learns from the clicks, by the order of the rows of a log that says no times.
+def row_order_reason(order: RowOrder | None, open_question: Severity = CAUTION) -> Reason:
+    """Evidence of feedback from the row order of a log without times.
 
     Args:
-        order: what it says; None where rows have none, or nothing can be compared.
-        open_question: how much it weighs that only times would settle it.
+        order: sums over rows in their order; None if rows are unordered or nothing can be compared.
+        open_question: severity if only times could settle the question.
     """
     test = feedback_by_rows(order)
     if test is not None and test.rejected:
-        return reason("ranker-learns.by-rows", {"move": test.move}, _movement(test))
+        return reason("ranker-learns.by-rows", {"move": test.move}, _movement_clause(test))
     if test is not None and test.moves:
-        return _little_feedback(test, _movement(test))
-    details = "" if test is None else f"By the order of the rows: {_movement(test)}"
+        return _little_feedback(test, _movement_clause(test))
+    details = "" if test is None else f"By the order of the rows: {_movement_clause(test)}"
     in_order = test is not None and test.enough and order is not None and order.may_be_time
     return reason("rows-in-order" if in_order else "ranker-not-tested", {}, details, severity=open_question)
 
 
-def feedback_over_times(order: RowOrder | None) -> list[Reason]:
-    """That the ranker seems to learn from the clicks of a log whose times have not been used yet, if it does."""
+def feedback_before_a_run(order: RowOrder | None) -> list[Reason]:
+    """Warn before a fit, by row order, that the ranker may learn from the clicks; empty if documents do not move."""
     test = feedback_by_rows(order)
     if test is None or not test.moves:
         return []
-    return [reason("ranker-may-learn.before-a-run", {"move": test.move}, _movement(test))]
+    return [reason("ranker-may-learn.before-a-run", {"move": test.move}, _movement_clause(test))]
 
 
 def _little_feedback(test: FeedbackTest, details: str) -> Reason:
-    """Movement after clicks that hardly matters."""
+    """Reason for movement after clicks whose bias is small."""
     figures = {"move": test.move, "error": NAMED**test.bias - 1}
     return reason("ranker-learns-little", figures, details, position=NAMED)
 
 
-def _arms(fit: Fit) -> Iterator[Reason]:
-    """Whether experiment arms, which are drawn at random, move documents as all movement says."""
+def _arm_reasons(fit: Fit) -> Iterator[Reason]:
+    """Test of the estimate against movement between experiment arms, which are assigned at random."""
     arms, test, plan = fit.statistics.arms, fit.arms, fit.statistics.plan
     if arms is None or fit.estimate.method != ConditionalEstimator.name:
         return
@@ -363,7 +368,7 @@ def _arms(fit: Fit) -> Iterator[Reason]:
     for obstacle in (obstacle for obstacle, holds in obstacles.items() if holds):
         yield reason("arms-not-tested", column=column, why=obstacle)
         return
-    # position 5, or the last before it that is known, or the first one that is compared with another
+    # position 5, else the last identified one before it, else the first identified one
     linkage, positions = fit.free.linkage, fit.statistics.position_of_cell
     compared = positions[linkage.identified & (positions != positions[linkage.reference_of])]
     position = int(compared[compared <= NAMED].max(initial=0) or compared.min(initial=NAMED))
@@ -386,30 +391,30 @@ def _arms(fit: Fit) -> Iterator[Reason]:
         yield reason("arms-contradict", figures, details, column=column, faster=theirs < ours)
     elif test.enough:
         yield reason("arms-agree", {**figures, "error": float(np.expm1(log_error))}, details, column=column)
-    elif log_error < np.log(_LARGEST_FACTOR):
+    elif log_error < np.log(_LARGEST_NAMED_FACTOR):
         figures |= {"error": float(np.expm1(log_error)), "strength": test.strength}
         yield reason("arms-say-too-little.by", figures, details, column=column)
     else:
         yield reason("arms-say-too-little", figures, details, column=column)
 
 
-def _change(fit: Fit, time: str | None) -> Iterator[Reason]:
-    """That positions matter differently on later days."""
+def _change_reasons(fit: Fit, time: str | None) -> Iterator[Reason]:
+    """Change of propensities from some day on."""
     change = fit.change
     if change is None or not change.matters:
         return
     cell, day = change.test.largest, change.first_day
     figures = {"day": day, "before": float(change.before[cell]), "after": float(change.after[cell])}
     example = "" if time is None else ", e.g. " + sql_where(f"CAST({sql_name(time)} AS DATE) >= '{day}'")
-    details = _rests_on(change.test, fit)
+    details = _test_details(change.test, fit)
     yield reason("positions-changed", figures, details, cell=cell_in_words(fit.statistics, cell), example=example)
 
 
-# --- whether the model and what is assumed beside it hold ---
+# --- tests of the model and of further assumptions ---
 
 
-def _against_textbook_em(fit: Fit) -> Iterator[Reason]:
-    """How far joint EM is off, which is beside the point unless it is the estimate."""
+def _textbook_em_reasons(fit: Fit) -> Iterator[Reason]:
+    """Bias of joint EM against the conditional estimate; for comparison only unless joint EM is the estimate."""
     comparison, is_joint = fit.comparison, fit.estimate.method == JointEstimator.name
     if comparison is None or not (comparison.biased or fit.estimate.method in _BY_LIKELIHOOD):
         return
@@ -429,8 +434,8 @@ def _against_textbook_em(fit: Fit) -> Iterator[Reason]:
     yield reason(code, {"largest_difference": comparison.largest_difference}, details)
 
 
-def _placements(fit: Fit) -> Iterator[Reason]:
-    """Whether randomised rows were placed at random."""
+def _placement_reasons(fit: Fit) -> Iterator[Reason]:
+    """Tests that randomised rows were placed at random."""
     if fit.estimate.method == RandomizedEstimator.name and not fit.placements:
         yield reason("placement-not-checked.weighted")
     for test in fit.placements:
@@ -445,12 +450,12 @@ def _placements(fit: Fit) -> Iterator[Reason]:
 
 
 def model_reasons(statistics: SufficientStatistics, theta: Floats, tests: ModelTests | None) -> Iterator[Reason]:
-    """Which tests of the model pass or fail, and what follows.
+    """Passed and failed score tests of the click model.
 
     Args:
-        statistics: of the log.
-        theta: the estimate under that model, without a shape, shape (K,).
-        tests: of it; None where none could be made.
+        statistics: counts of the log.
+        theta: free estimate under the model, shape (K,).
+        tests: None if none could be made.
     """
     if tests is None or not tests.made:
         return
@@ -459,12 +464,12 @@ def model_reasons(statistics: SufficientStatistics, theta: Floats, tests: ModelT
         test, doubted = tests.attractiveness, ATTRACTIVENESS in tests.doubts
         lowest = int(np.nanargmin(theta))
         ratio = float(theta[lowest] ** test.difference_of_logs)
-        details = f"{_denial(model, doubted=doubted)} (p = {test.p_value_adjusted:.1g})"
+        details = f"{_model_doubt(model, doubted=doubted)} (p = {test.p_value_adjusted:.1g})"
         severity, cell = STOP if doubted else CAUTION, cell_in_words(statistics, lowest)
         values = {"cell": cell, "less": ratio > 1}
         yield reason("popular-results-differ", {"ratio": ratio}, details, severity=severity, **values)
     if tests.depends_on_clicks_above:
-        yield _by_clicks_above(model, tests)
+        yield _clicks_above_reason(model, tests)
     passed = {name: test for name, test in tests.made.items() if not test.rejected}
     if passed:
         above = "clicks above the last one make no difference"
@@ -478,12 +483,12 @@ def model_reasons(statistics: SufficientStatistics, theta: Floats, tests: ModelT
         p_value = min(test.p_value_adjusted for test in passed.values())
         matter = "earlier clicks matter" if tests.averages_users else "users differ in how readily they click"
         causes = {"users trust high positions": {ATTRACTIVENESS}, matter: {CLICKS_ABOVE, LAST_CLICK}}
-        missed = list[str]()  # the largest errors that the tests could have missed; not what another one denies
+        missed = list[str]()  # largest errors that passed tests could have missed, of causes no other test rejects
         for cause, names in causes.items():
             errors = [passed[name].largest_missed_error for name in names & passed.keys()]
             if errors and not names & tests.rejected:
                 known = [error for error in errors if error is not None]
-                small = len(known) == len(errors) and max(known) < np.log(_LARGEST_FACTOR)
+                small = len(known) == len(errors) and max(known) < np.log(_LARGEST_NAMED_FACTOR)
                 size = f"a factor of up to {np.exp(max(known)):.3g}" if small else "any factor"
                 missed.append(f"by {size} if {cause}")
         details = f"{start} (p = {p_value:.1g})."
@@ -493,15 +498,16 @@ def model_reasons(statistics: SufficientStatistics, theta: Floats, tests: ModelT
         yield reason("clicks-above-not-tested", why=tests.why_no_pages)
 
 
-def _denial(name: str, *, doubted: bool) -> str:
-    """That the model does not hold, or may not."""
+def _model_doubt(name: str, *, doubted: bool) -> str:
+    """Sentence that the model does not hold, or may not."""
     model = {"pbm": "The position-based model", "ubm": "The user browsing model"}.get(name, f"--model {name}")
     return f"{model} does not hold" if doubted else f"{model} may not hold"
 
 
-def _by_clicks_above(model: str, tests: ModelTests) -> Reason:
+def _clicks_above_reason(model: str, tests: ModelTests) -> Reason:
+    """Reason for clicks that depend on the number or the place of clicks above."""
     doubted, above = bool(tests.depends_on_clicks_above & tests.doubts), tests.clicks_above
-    details, parts, rows = [_denial(model, doubted=doubted)] if doubted else [], list[str](), tests.by_clicks_above
+    details, parts, rows = [_model_doubt(model, doubted=doubted)] if doubted else [], list[str](), tests.by_clicks_above
     figures: dict[str, float | str | None] = {f"ratio_below_{row.clicks_above}_clicks": row.ratio for row in rows}
     if CLICKS_ABOVE in tests.rejected:
         columns = [f"{row.ratio:.2f}" for row in rows], [clicks_above_in_words(row) for row in rows]
@@ -527,12 +533,12 @@ def _by_clicks_above(model: str, tests: ModelTests) -> Reason:
 
 
 def clicks_above_in_words(row: ClicksBelow) -> str:
-    """E.g. `2`, `3 or more`."""
+    """Format the number of clicks above, e.g. `2`, `3 or more`."""
     return f"{row.clicks_above}{' or more' if row.clicks_above == MOST_ABOVE else ''}"
 
 
-def _other_model(fit: Fit, others: OtherModels | None) -> Iterator[Reason]:
-    """Which other click model explains the clicks, where one does so by more than chance."""
+def _other_model_reasons(fit: Fit, others: OtherModels | None) -> Iterator[Reason]:
+    """The best other click model, if it predicts held-out clicks significantly better."""
     if others is None or others.better is None:
         return
     best, fitted = others.better, fit.statistics.plan.model
@@ -544,26 +550,26 @@ def _other_model(fit: Fit, others: OtherModels | None) -> Iterator[Reason]:
 
 
 def hidden_errors(fit: Fit, slope: float) -> Floats:
-    """By how much each propensity is too low if relevance that only the ranker sees adds a slope, shape (K,)."""
+    """Relative error 1 - (k / k_reference)^-slope of each propensity under hidden relevance of this slope, (K,)."""
     position = fit.statistics.position_of_cell
     return 1 - (position / position[fit.estimate.linkage.reference_of]) ** -slope
 
 
-def _from_rows(fit: Fit) -> Iterator[Reason]:
-    """What an estimate from rows and their features rests on, and what features cannot see."""
+def _feature_reasons(fit: Fit) -> Iterator[Reason]:
+    """Limits of an estimate from features: hidden relevance, sampled pages, and disagreement with repeated pairs."""
     rows, test = fit.from_rows, fit.against_pairs
     if rows is None:
         return
     named, hidden, positions = rows.score is not None, rows.hidden, fit.statistics.position_of_cell
-    if hidden is not None:  # what relevance that only the ranker sees would do, and whether rivals show that there is
-        cell = int(np.argmax(np.where(positions <= NAMED_POSITION, positions, 0)))
+    if hidden is not None:  # errors under plausible hidden relevance, and under the least that rivals imply
+        cell = int(np.argmax(np.where(positions <= _HIDDEN_ERROR_POSITION, positions, 0)))
         error, least = (float(hidden_errors(fit, slope)[cell]) for slope in (hidden.plausible, hidden.least))
-        severity, position = STOP if error > LARGEST_HIDDEN_ERROR else NOTE if named else CAUTION, int(positions[cell])
+        severity, position = STOP if error > _LARGEST_HIDDEN_ERROR else NOTE if named else CAUTION, int(positions[cell])
         code = "ranker-may-know-more" + (".by-nothing" if f"{error:.0%}" == "0%" else "")  # else read as a promise
         yield reason(code, {"position": position, "error": error}, severity=severity, named=named)
-        if least > LARGEST_HIDDEN_ERROR:
+        if least > _LARGEST_HIDDEN_ERROR:
             figures = {"position": position, "error": least}
-            yield reason("ranker-knows-more", figures, least=LARGEST_HIDDEN_ERROR, named=named)
+            yield reason("ranker-knows-more", figures, least=_LARGEST_HIDDEN_ERROR, named=named)
     elif not named:
         yield reason("ranker-may-know-more.unknown", named=named)
     if rows.pages < rows.pages_in_all:
@@ -574,8 +580,8 @@ def _from_rows(fit: Fit) -> Iterator[Reason]:
         yield reason(code, figures, f"p = {test.p_value:.1g}", named=named, faster=faster)
 
 
-def _shape_and_bins(fit: Fit) -> Iterator[Reason]:
-    """Whether the curve has the shape that was chosen, and the positions of a bin one propensity."""
+def _shape_and_bin_reasons(fit: Fit) -> Iterator[Reason]:
+    """Tests of the chosen shape, and of equal propensities within position bins."""
     shape, bins = fit.shape, fit.bins
     if shape is not None and shape.misfit:
         test, difference = shape.test, float(np.exp(shape.test.difference))
@@ -589,7 +595,7 @@ def _shape_and_bins(fit: Fit) -> Iterator[Reason]:
             for value, error in zip(shape.eta[references], shape.eta_error[references], strict=True)
             if np.isfinite(value) and np.isfinite(error)
         ]
-        yield reason("shape-fits", {}, "; ".join([*eta, _rests_on(shape.test, fit)]), shape=fit.options.shape)
+        yield reason("shape-fits", {}, "; ".join([*eta, _test_details(shape.test, fit)]), shape=fit.options.shape)
     if not fit.statistics.plan.position_bins:
         return
     if bins is None or not bins.contrasts.n_contrasts:
@@ -599,20 +605,20 @@ def _shape_and_bins(fit: Fit) -> Iterator[Reason]:
         figures = {"ratio": float(np.exp(test.difference))}
         yield reason("bins-do-not-fit", figures, f"p = {test.p_value:.2g}", first=first, other=other)
     else:
-        yield reason("bins-fit", {}, _rests_on(bins.contrasts, fit))
+        yield reason("bins-fit", {}, _test_details(bins.contrasts, fit))
 
 
 _TWO_DIGITS = 9.95  # per cent, from which on there are no decimals
 
 
-def _cell_form(fit: Fit) -> Iterator[Reason]:
-    """Whether effects of the position and of a cell's other columns multiply, and which form cells have."""
+def _cell_form_reasons(fit: Fit) -> Iterator[Reason]:
+    """Test of the product form: effects of position and of further cell columns multiply."""
     statistics, form, product = fit.statistics, fit.form, fit.cell_form == "product"
     if not statistics.plan.cell or fit.estimate.conditional is None or fit.shape is not None:
         return
     *names, last = (printable(name).replace("_", " ") for name in statistics.axes)
     values: dict[str, Any] = {"axes": f"{', '.join(names)} and {last}"}
-    if statistics.cells.select(statistics.plan.cell).n_unique() == 1:  # as without these columns
+    if statistics.cells.select(statistics.plan.cell).n_unique() == 1:  # a cell is a position
         return
     if form is None or not form.test.n_contrasts:
         yield reason("cell-form.not-tested", **values)
@@ -620,31 +626,31 @@ def _cell_form(fit: Fit) -> Iterator[Reason]:
     context, test, axes = statistics.context_of_cell, form.test, statistics.axes_of_cell
     effects = [len(np.unique(np.stack([context, axis]), axis=1).T) for axis in axes.T]
     values |= {"cells": len(axes), "numbers": sum(effects) - (len(effects) - 1) * len(np.unique(context))}
-    # Of cells that contradict the product, that which it misses most: one alone at its position hardly differs.
+    # The largest deviation among cells that reject the product; cells alone at their position hardly deviate.
     off = np.where(test.p_values < LEVEL, form.log_theta - np.log(fit.free.propensity), np.nan)
     where = int(np.nanargmax(np.abs(off))) if test.rejected else test.largest
-    values |= {"where": cell_in_words(fit.statistics, where), "missed": _missed(fit, test, np.arange(len(axes)))}
+    values |= {"where": cell_in_words(fit.statistics, where), "missed": _detectable(fit, test, np.arange(len(axes)))}
     own = "cell-form.product-fits" if fit.options.cell_form == "free" else "cell-form.little-known"
     code = "cell-form" if product else own
     if test.rejected:
         code = "product-does-not-fit" if product else "cell-form.free"
     ratio = float(np.exp(off[where] if test.rejected else test.difference))
-    yield reason(code, {"ratio": ratio}, _rests_on(test, fit), **values)
+    yield reason(code, {"ratio": ratio}, _test_details(test, fit), **values)
 
 
-def _cell_columns(fit: Fit) -> Iterator[Reason]:
-    """How attention differs by each further column of cells: value by value, or in a grid where most and least is."""
+def _cell_column_reasons(fit: Fit) -> Iterator[Reason]:
+    """Differences of theta by each further cell column: value by value, or the extremes of a grid."""
     statistics, estimate, many = fit.statistics, fit.estimate, dict[str, str]()
     for column in fit.cell_columns:
-        of, by, details = column.differences, printable(column.column), _rests_on(column.differences.test, fit)
+        of, by, details = column.differences, printable(column.column), _test_details(column.differences.test, fit)
         if not of.test.n_contrasts:
             continue
         if not of.test.rejected:
             small = float(np.nanmedian(of.test.detectable)) <= LARGEST_MISFIT
             code = "cells-alike" if small else "cells-alike.little-known"
-            yield reason(code, {}, details, by=by, missed=_missed(fit, of.test, column.cells))
+            yield reason(code, {}, details, by=by, missed=_detectable(fit, of.test, column.cells))
             continue
-        # Beside the reference's curve: along the first of the other axes, at the reference's values of the rest.
+        # Compare curves along the first of the other axes, at the reference's values of the rest.
         along, *rest = [axis for axis, name in enumerate(statistics.axes) if name != column.column]
         place, reference = statistics.axes_of_cell, estimate.linkage.reference_of[column.cells]
         beside = (place[column.cells][:, rest] == place[reference][:, rest]).all(axis=1) & np.isfinite(of.difference)
@@ -658,7 +664,7 @@ def _cell_columns(fit: Fit) -> Iterator[Reason]:
             value = " / ".join(label_in_words(row[name]) for name in (column.column, *statistics.plan.context))
             what = printable(name).replace("_", " ")
             what = f"every {what}" if fit.cell_form == "product" else f"{what} {label_in_words(row[name])}"
-            gets.setdefault(value, []).append(f"{what} gets {_share(*ends[:, at])}")
+            gets.setdefault(value, []).append(f"{what} gets {_percentage(*ends[:, at])}")
         each = [f"with {by} = {value}, {' and '.join(dict.fromkeys((on[0], on[-1])))}" for value, on in gets.items()]
         shares = listed(each, "propensities")
         base = label_in_words(statistics.cells[column.column][int(column.against[0])])
@@ -669,20 +675,20 @@ def _cell_columns(fit: Fit) -> Iterator[Reason]:
         reference = int(estimate.linkage.reference_of[ends["most"]])
         for which, at in ends.items():
             if at != reference:
-                share = _share(*(100 * float(of[at]) for of in (theta, intervals.low, intervals.high)))
+                share = _percentage(*(100 * float(of[at]) for of in (theta, intervals.low, intervals.high)))
                 shares.append(f"the {which} goes to {cell_in_words(fit.statistics, at)}: {share}")
         values: dict[str, Any] = {"by": " and ".join(many), "reference": cell_in_words(fit.statistics, reference)}
         yield reason("cells-differ.many", {}, "; ".join(many.values()), shares=", and ".join(shares), **values)
 
 
-def _share(value: float, low: float, high: float) -> str:
-    """A percentage with its interval, where it has one."""
+def _percentage(value: float, low: float, high: float) -> str:
+    """Format a percentage with its interval, e.g. `40 % (35 to 46)`; no interval if low >= high or it is NaN."""
     share, *ends = (f"{number:.0f}" if number >= _TWO_DIGITS else f"{number:.2g}" for number in (value, low, high))
     return f"{share} %" + (f" ({' to '.join(ends)})" if low < high else "")
 
 
-def _missed(fit: Fit, test: ContrastTest, cells: Integers) -> str:
-    """The smallest and largest factors that four of five such logs show, with the cells of these contrasts."""
+def _detectable(fit: Fit, test: ContrastTest, cells: Integers) -> str:
+    """Smallest and largest factor detectable with power 0.8 over contrasts, each with its cell."""
     known = np.flatnonzero(np.isfinite(test.detectable))
     ends = dict.fromkeys(int(known[of(test.detectable[known])]) for of in (np.argmin, np.argmax))
     return " to ".join(
@@ -690,25 +696,25 @@ def _missed(fit: Fit, test: ContrastTest, cells: Integers) -> str:
     )
 
 
-# --- differences between positions, contexts and clicks above that a log may lack ---
+# --- differences between positions, contexts and clicks above ---
+
+_FEWEST_OF_LIST = 5  # at and above, a flat curve is a caution: people read lists from the top
 
 
-_FEWEST_OF_LIST = 5  # positions that people read down, as a rule
-
-
-def _differences(fit: Fit) -> Iterator[Reason]:
+def _difference_reasons(fit: Fit) -> Iterator[Reason]:
+    """Tests of differences between contexts, positions and clicks above."""
     contexts, effect, previous = fit.contexts, fit.position_effect, fit.previous_click
     by = ", ".join(fit.statistics.plan.context)
     if contexts is not None and contexts.n_contrasts:
-        rests_on = _rests_on(contexts, fit)
+        details = _test_details(contexts, fit)
         if contexts.rejected:
-            yield reason("contexts-differ", {}, rests_on, by=by)
+            yield reason("contexts-differ", {}, details, by=by)
         else:
-            yield reason("contexts-alike", {}, f"{rests_on}. {_missed_between_contexts(fit, contexts)}", by=by)
+            yield reason("contexts-alike", {}, f"{details}. {_detectable_of_contexts(fit, contexts)}", by=by)
     position, linkage = fit.statistics.position_of_cell, fit.estimate.linkage
     known = np.flatnonzero(linkage.identified)
     references = np.unique(linkage.reference_of[known])
-    if contexts is not None and len(np.unique(position[references])) > 1:  # different ones, which are not compared
+    if contexts is not None and len(np.unique(position[references])) > 1:  # contexts relative to different positions
         relative = [f"position {position[cell]} for {context_in_words(fit, int(cell))}" for cell in references]
         values: dict[str, Any] = {"by": by, "relative": listed(relative, "references")}
         shared = np.unique(np.stack([position[known], linkage.reference_of[known]]), axis=1)[0]
@@ -721,23 +727,23 @@ def _differences(fit: Fit) -> Iterator[Reason]:
         intervals, flat = fit.estimate.intervals, int(np.isfinite(fit.estimate.propensity).sum()) >= _FEWEST_OF_LIST
         missed = {"low": float(np.nanmin(intervals.low)), "high": float(np.nanmax(intervals.high))}
         code = "no-position-effect.of-list" if flat else "no-position-effect"
-        yield reason(code, missed, _rests_on(effect, fit), severity=CAUTION if flat else NOTE)
+        yield reason(code, missed, _test_details(effect, fit), severity=CAUTION if flat else NOTE)
     if previous is None or not previous.n_contrasts:
         return
-    silence, details = fit.silence, _rests_on(previous, fit)
+    silence, details = fit.silence, _test_details(previous, fit)
     if not previous.rejected:
         yield reason("clicks-above-do-not-matter", {}, details)
     elif silence is None or not len(silence.cells):
         yield reason("clicks-above-matter", {}, details)
-    else:  # hardly anybody clicks twice
+    else:  # too few second clicks
         number, below = len(silence.cells), fit.statistics.cells.filter(pl.col(PREVIOUS_CLICK) > 0).height
         none = f"none of the {below} propensities below a click has"
         which, expected = none if number == below else f"{number} of {below} have not", np.nansum(silence.expected)
         yield reason("one-click-per-page", {"expected_clicks": float(expected)}, details, which=which)
 
 
-def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:
-    """How much contexts may differ although the test does not show it: for each, where least and where most."""
+def _detectable_of_contexts(fit: Fit, test: ContrastTest) -> str:
+    """Sentence on the factors by which contexts may differ undetected (power 0.8): least and most of each context."""
     reference = fit.estimate.linkage.reference_of
     tested = np.flatnonzero(np.isfinite(test.detectable))
     sentences: list[str] = []
@@ -756,16 +762,16 @@ def _missed_between_contexts(fit: Fit, test: ContrastTest) -> str:
 
 
 def weight_reasons(summary: WeightSummary) -> list[Reason]:
-    """What speaks against training on files of weighted clicks."""
+    """Reasons against training on weighted clicks."""
     weighted, lost = summary.clicks_weighted, summary.clicks_without_propensity
     if not weighted:
         return [reason("nothing-to-learn", {"clicks": lost}, any=bool(lost))]
-    left_out = [unweighted_clicks(lost, weighted + lost, "they are left out of the training files")] if lost else []
-    return left_out + heavy_weights(summary.pareto_k, summary.pareto_k_at_most)
+    left_out = [unweighted_reason(lost, weighted + lost, "they are left out of the training files")] if lost else []
+    return left_out + heavy_weight_reasons(summary.pareto_k, summary.pareto_k_at_most)
 
 
-def tail_in_words(pareto_k: float | None, at_most: float | None) -> str:
-    """Pareto k of weights, for the end of a line; nothing where no click is weighted."""
+def pareto_clause(pareto_k: float | None, at_most: float | None) -> str:
+    """Clause on Pareto k of the weights and its limit `at_most`; empty if no click is weighted."""
     if at_most is None:
         return ""
     if pareto_k is None:
@@ -774,29 +780,29 @@ def tail_in_words(pareto_k: float | None, at_most: float | None) -> str:
     return f"; Pareto k {pareto_k:.2f} ({below} {at_most:.2f}: a few clicks {decide})"
 
 
-def heavy_weights(pareto_k: float | None, at_most: float | None) -> list[Reason]:
-    """A few clicks with large weights that decide; nothing where Pareto k is low, or not known."""
+def heavy_weight_reasons(pareto_k: float | None, at_most: float | None) -> list[Reason]:
+    """Warn if a few large weights dominate: Pareto k >= `at_most`."""
     if pareto_k is None or at_most is None or pareto_k < at_most:
         return []
     return [reason("heavy-weights", {"pareto_k": pareto_k, "at_most": at_most})]
 
 
-def unweighted_clicks(lost: float, clicks: float, consequence: str) -> Reason:
-    """Clicks at positions without a propensity; more than one in a hundred, and the rest says little."""
+def unweighted_reason(lost: float, clicks: float, consequence: str) -> Reason:
+    """Reason for clicks without a propensity; a stop if their share exceeds 1 - `WANTED_CLICK_SHARE`."""
     severity = STOP if lost > (1 - WANTED_CLICK_SHARE) * clicks else CAUTION
     figures, values = {"clicks": clicks, "without_propensity": lost}, {"share": lost / clicks}
     return reason("clicks-without-propensity", figures, severity=severity, consequence=consequence, **values)
 
 
-def verdict_holds(ranking: str, other: str, held: "BreakEven", cells: pl.DataFrame, theta: Floats) -> Reason:
-    """How far from the estimated position bias one ranking stays better than another.
+def break_even_reason(ranking: str, other: str, held: "BreakEven", cells: pl.DataFrame, theta: Floats) -> Reason:
+    """Range of position bias (powers of theta) over which one ranking stays better than another.
 
     Args:
-        ranking: its name.
-        other: that of the other one.
-        held: the difference of both, and where its sign turns.
-        cells: the cell columns, K rows; the first known one is what attention is relative to, on its curve.
-        theta: propensities, NaN where they are not known, shape (K,).
+        ranking: name of the first ranking.
+        other: name of the second ranking.
+        held: difference of the rankings, and the powers and hidden shares at which its sign turns.
+        cells: the cell columns, K rows; attention is relative to the first cell with a known theta, on its curve.
+        theta: propensities, shape (K,), NaN if unknown.
     """
     from posbias.core.evaluation.break_even import POWERS, SHARES  # noqa: PLC0415 - for rankings alone
 
@@ -848,16 +854,16 @@ def verdict_holds(ranking: str, other: str, held: "BreakEven", cells: pl.DataFra
 
 
 ERRORS_UNKNOWN = reason("errors-unknown")
-"""Against what is computed with propensities that have no standard errors."""
+"""Reason against results computed from propensities without standard errors."""
 
 
 def context_reasons(contexts: pl.DataFrame, scales: ScalesOfContexts | None, *, across: bool) -> list[Reason]:
-    """What it does to weights and labels that each context has a first position of its own.
+    """Effect on weights and labels of propensities that are relative to each context's own first position.
 
     Args:
-        contexts: their columns, a row each.
-        scales: how far they are apart; None where that was not looked at, as rows carry weights.
-        across: whether documents of several pages are compared.
+        contexts: the context columns, one row per context.
+        scales: estimated scale of each context; None if not estimated, as rows carry weights.
+        across: whether training compares documents of several pages.
     """
     values: dict[str, Any] = {"by": ", ".join(map(printable, contexts.columns))}
     if not across or scales is None:

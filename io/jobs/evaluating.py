@@ -15,7 +15,13 @@ from posbias.core.evaluation.estimates import JUDGED, Bound, Evaluation, differe
 from posbias.core.fit.propensities import choose_propensities
 from posbias.io.engines.engine import Engine
 from posbias.io.fits.saved_fit import PreviousFit
-from posbias.io.fits.verdicts import ERRORS_UNKNOWN, heavy_weights, tail_in_words, unweighted_clicks, verdict_holds
+from posbias.io.fits.verdicts import (
+    ERRORS_UNKNOWN,
+    break_even_reason,
+    heavy_weight_reasons,
+    pareto_clause,
+    unweighted_reason,
+)
 from posbias.io.jobs.fit import Job, name_propensities, read_pages
 from posbias.io.jobs.tables import (
     Column,
@@ -106,7 +112,7 @@ def _lacks(evaluation: Evaluation, shares: Mapping[str, _Shares], section: Mappi
         f"{', '.join(plural(section[name], name) for name in ('pages', 'clicks', 'queries'))} "
         f"(worth {evaluation.effective_queries:,.0f} equal ones); {clipped:.1%} of the weighted clicks clipped"
     )
-    return [basis + tail_in_words(*evaluation.pareto_k), *lines[:_MOST_SHOWN]]
+    return [basis + pareto_clause(*evaluation.pareto_k), *lines[:_MOST_SHOWN]]
 
 
 def _headline(compared: Sequence[Reason]) -> str:
@@ -155,8 +161,8 @@ def _against(evaluation: Evaluation, shares: Mapping[str, _Shares]) -> list[Reas
     if clicks <= totals.rest.unweighted:
         reasons.append(reason("clicks-without-propensity.all", {"clicks": clicks}))
     elif totals.rest.unweighted:
-        reasons.append(unweighted_clicks(float(totals.rest.unweighted), clicks, "only the naive values count them"))
-    reasons += heavy_weights(*evaluation.pareto_k)
+        reasons.append(unweighted_reason(float(totals.rest.unweighted), clicks, "only the naive values count them"))
+    reasons += heavy_weight_reasons(*evaluation.pareto_k)
     if evaluation.covariance is None:
         reasons.append(ERRORS_UNKNOWN)
     if totals.n_queries == 1:
@@ -246,7 +252,7 @@ def evaluate(job: Job, fitted: PreviousFit, given: EvaluationOptions, engine: En
     compared, own = _compared(metrics, differences), [OWN_ORDER, *rankings.names]
     evens = [(number, evaluation.break_even(number, baseline)) for number in range(len(names)) if number != baseline]
     by_cell = weights.cells, weights.propensity
-    held = [verdict_holds(own[number], own[baseline], even, *by_cell) for number, even in evens]
+    held = [break_even_reason(own[number], own[baseline], even, *by_cell) for number, even in evens]
     result.content["verdicts"] = [one.figures for one in held]
     result.headline = _headline(compared)
     in_turn = chain.from_iterable(zip(compared[:_MOST_SHOWN], held, strict=False))

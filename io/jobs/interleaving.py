@@ -26,7 +26,7 @@ from posbias.core.fit.propensities import PROPENSITY, choose_propensities
 from posbias.core.schema import CLICK, PERIOD, POSITION, QUERY, RESERVED
 from posbias.io.engines.engine import Engine, ReadLog, sums_by
 from posbias.io.fits.saved_fit import PreviousFit
-from posbias.io.fits.verdicts import label_in_words, unweighted_clicks
+from posbias.io.fits.verdicts import label_in_words, unweighted_reason
 from posbias.io.jobs.fit import Job, name_propensities, read_pages
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, number_in_words
 from posbias.io.log.clicks import Rows
@@ -520,7 +520,7 @@ def _faults(
     reasons += faults_in(counts | shares | names | _days_in_doubt(days, rho))
     if total[tdi.UNWEIGHTED]:
         what = "they are credited to neither ranker"
-        reasons.append(unweighted_clicks(total[tdi.UNWEIGHTED], total[tdi.CLICKS], what))
+        reasons.append(unweighted_reason(total[tdi.UNWEIGHTED], total[tdi.CLICKS], what))
     of_user = 0.0 if users is None or not len(users) else float(users[tdi.CREDIT].to_numpy().max())
     for one, clicks in (("page", math.sqrt(total[tdi.LARGEST])), ("user", of_user)):
         share = _share(clicks, credited)

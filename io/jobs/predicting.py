@@ -20,7 +20,7 @@ from posbias.io.counting.count import WithFacts, count_pages, merged_parts, read
 from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.fits.saved_fit import PreviousFit
-from posbias.io.fits.verdicts import ERRORS_UNKNOWN, unweighted_clicks, verdict_holds
+from posbias.io.fits.verdicts import ERRORS_UNKNOWN, break_even_reason, unweighted_reason
 from posbias.io.jobs.fit import Job, describe_log, describe_reading, name_propensities, sections_of_log
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.jobs.training import reasons_of_curve, weights_from
@@ -166,7 +166,7 @@ def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Eng
             for row, one in zip(rows.to_dicts(), predicted, strict=True)
         ]
         result.headline = _headline(predicted)
-        held = [verdict_holds(one.name, OWN_ORDER, one.break_even, by.cells, by.theta) for one in predicted]
+        held = [break_even_reason(one.name, OWN_ORDER, one.break_even, by.cells, by.theta) for one in predicted]
         result.content["verdicts"] = [one.figures for one in held]
         result.reasons += chain.from_iterable(zip(map(_planned, predicted[:_MOST_SHOWN]), held, strict=False))
         result.printed += _predictions_table(predicted)
@@ -405,7 +405,7 @@ def _planned(ranking: PredictedRanking) -> Reason:
 def _lacks(predicted: Sequence[PredictedRanking], lost: float, clicks: float, *, known: bool) -> Iterator[Reason]:
     """Clicks, errors of propensities and documents that are missing."""
     if lost:
-        yield unweighted_clicks(lost, clicks, "predictions are of the other positions only")
+        yield unweighted_reason(lost, clicks, "predictions are of the other positions only")
     if not known:
         yield ERRORS_UNKNOWN
     for ranking in predicted:

@@ -21,10 +21,10 @@ from posbias.io.fits.verdicts import (
     cell_in_words,
     clicks_above_in_words,
     context_in_words,
+    interval_scope,
     label_in_words,
     listed,
     references_in_words,
-    whom_intervals_are_about,
 )
 from posbias.io.log.clicks import Clicks, RawLines, Rows
 from posbias.io.log.events import EVENTS
@@ -217,7 +217,7 @@ def propensity_table(fit: Fit) -> list[Printed]:
     if len(remarks) > _MOST_REMARKS:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
     below = more(len(rows), "cells in propensities.parquet (--csv writes CSV as well)")
-    whom = [] if fit.propensities["ci_high"].is_null().all() else [whom_intervals_are_about(fit)]
+    whom = [] if fit.propensities["ci_high"].is_null().all() else [interval_scope(fit)]
     return [title, PrintedTable(tuple(columns), below), *borrowed, *whom, *remarks]
 
 

@@ -17,7 +17,7 @@ from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages, RowsOfPa
 from posbias.core.training.weights import CELL_NUMBER, WeightOptions, WeightSummary
 from posbias.io.counting.count import CountedLog, PairsOfPart
 from posbias.io.engines.engine import Engine, Parts, ReadLog
-from posbias.io.fits.verdicts import context_reasons, tail_in_words, weight_reasons
+from posbias.io.fits.verdicts import context_reasons, pareto_clause, weight_reasons
 from posbias.io.jobs import tables
 from posbias.io.jobs.tables import Result
 from posbias.io.progress import Progress
@@ -180,7 +180,7 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
     result.content |= {"weights": summary, "weights_by_position": weighed.by_position.to_dicts()}
     size, clicks, clipped = summary.effective_sample_size, summary.clicks_weighted, summary.clicks_clipped
     worth = f", effective sample size {size:,.0f}" if size is not None else ""
-    also = (f"; {clipped:,.0f} clipped" if clipped else "") + tail_in_words(summary.pareto_k, summary.pareto_k_at_most)
+    also = (f"; {clipped:,.0f} clipped" if clipped else "") + pareto_clause(summary.pareto_k, summary.pareto_k_at_most)
     result.facts.append(f"weights: {plural(clicks, 'clicks')} weighted{worth}{also}")
     result.reasons += weight_reasons(summary)
     if not result.headline:  # of a weighing alone: a fit has its own

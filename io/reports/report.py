@@ -43,7 +43,7 @@ from posbias.core.fit.plot_data import (
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 from posbias.core.standard_errors.contrasts import LEVEL
 from posbias.io.fits.saved_fit import Number, StoredEstimate, StoredFit, fit_in, fits_of_values
-from posbias.io.fits.verdicts import NAMED, tail_in_words
+from posbias.io.fits.verdicts import NAMED, pareto_clause
 from posbias.io.places.locations import Location
 from posbias.io.progress import Progress
 from posbias.io.reports import charts, page
@@ -152,7 +152,7 @@ class Row(msgspec.Struct, frozen=True):
     # a ranking that was predicted or evaluated
     smallest_difference: Number = None  # clicks per page that this log tells in four of five cases
     top_never_shown: Number = None  # the share of its first documents
-    # how far a verdict holds, in multiples of the estimated position bias (`verdict_holds`)
+    # how far a verdict holds, in multiples of the estimated position bias (`break_even_reason`)
     verdict: str = ""
     turns_below: Number = None
     turns_above: Number = None
@@ -751,7 +751,7 @@ def _of_counts(result: ReportedResult) -> _Highlights | None:
         size, weighted = weights.get("effective_sample_size"), weights.get("clicks_weighted") or 0.0
         figures: _KeyFigures = [(f"{weighted:,.0f}", "clicks are weighted for position")]
         if size is not None:
-            note = tail_in_words(weights.get("pareto_k"), weights.get("pareto_k_at_most")).removeprefix("; ")
+            note = pareto_clause(weights.get("pareto_k"), weights.get("pareto_k_at_most")).removeprefix("; ")
             figures.append((f"{size:,.0f}", "clicks of equal weight would say as much", note))
         share = (weights.get("clicks_clipped") or 0.0) / weighted if weighted else 0.0
         cut = "of them have a weight that was cut", "to limit the noise of large weights"

@@ -12,7 +12,7 @@ from posbias.core.counts import sufficient_statistics
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.periods import PeriodChoice, change_of_theta, choose_period
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.fits.verdicts import why
+from posbias.io.fits.verdicts import period_choice_in_words
 
 
 def learning_log(updates_per_day: int, seed: int = 0, strength: float = 3.0) -> pl.DataFrame:
@@ -122,7 +122,7 @@ def test_no_claim_is_made_for_days_where_a_weak_reaction_within_them_could_matte
     assert by_day.feedback.largest_bias > by_day.slope_width > 0
     assert not choice.claims
     assert choice.used == "day"
-    assert "and the intervals allow for" in why(choice)
+    assert "and the intervals allow for" in period_choice_in_words(choice)
 
 
 def test_what_may_be_left_of_feedback_counts_only_where_the_ranker_is_known_to_learn() -> None:

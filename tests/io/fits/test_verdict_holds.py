@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from posbias.core.evaluation.break_even import POWERS, SHARES, BreakEven
-from posbias.io.fits.verdicts import heavy_weights, tail_in_words, verdict_holds
+from posbias.io.fits.verdicts import break_even_reason, heavy_weight_reasons, pareto_clause
 from posbias.io.results.conclusions import Reason
 
 Line = Callable[[float], tuple[float, float, float]]
@@ -18,7 +18,7 @@ def said(of_power: Line, of_share: Line | None = None) -> Reason:
     """Return the reason for a difference whose interval is known at every bend."""
     bent = [*map(of_power, POWERS), *(map(of_share, SHARES) if of_share else ())]
     cells = pl.DataFrame({"position": range(1, 7)})
-    return verdict_holds("new", "old", BreakEven.of(of_power(1.0), bent), cells, THETA)
+    return break_even_reason("new", "old", BreakEven.of(of_power(1.0), bent), cells, THETA)
 
 
 def test_a_verdict_that_turns_names_the_bias_and_the_attention_at_which_it_does() -> None:
@@ -37,7 +37,7 @@ def test_attention_is_named_on_the_first_of_several_curves() -> None:
     bent = [(power - 0.5, power - 0.6, power - 0.4) for power in (1.0, *POWERS)]
     held = BreakEven.of(bent[0], bent[1:])
     theta = np.array([0.4, 0.1, 1.0, 0.7, 0.3])
-    assert verdict_holds("new", "old", held, cells, theta).sentence.endswith(
+    assert break_even_reason("new", "old", held, cells, theta).sentence.endswith(
         "it turns if position 2 gets 0.50 of the attention of position 1 instead of 0.25 (block ai)."
     )
 
@@ -77,10 +77,10 @@ def test_relevance_that_features_hide_has_a_sentence_of_its_own() -> None:
 
 
 def test_heavy_weights_are_a_caution_and_others_a_few_words() -> None:
-    assert tail_in_words(None, None) == ""
-    assert tail_in_words(None, 0.7) == "; too few different weights for Pareto k"
-    assert tail_in_words(0.3, 0.7) == "; Pareto k 0.30 (below 0.70: a few clicks do not decide)"
-    assert heavy_weights(0.3, 0.7) == heavy_weights(None, 0.7) == []
-    (heavy,) = heavy_weights(0.9, 0.7)
+    assert pareto_clause(None, None) == ""
+    assert pareto_clause(None, 0.7) == "; too few different weights for Pareto k"
+    assert pareto_clause(0.3, 0.7) == "; Pareto k 0.30 (below 0.70: a few clicks do not decide)"
+    assert heavy_weight_reasons(0.3, 0.7) == heavy_weight_reasons(None, 0.7) == []
+    (heavy,) = heavy_weight_reasons(0.9, 0.7)
     assert heavy.severity == "caution"
     assert "0.90" in heavy.sentence
