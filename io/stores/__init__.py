@@ -1,4 +1,4 @@
-"""Stores of statistics: what `collect` wrote, part by part, with checksums and the rules of their days.
+"""Directories of statistics as `collect` writes them: parts, checksums, and rules for adding and removing days.
 
-They are read and written here; adding up logs and stores is in `counting`.
+Counting and merging are in `counting`.
 """

@@ -1,13 +1,10 @@
-"""Metadata of statistics: what was counted, from which sources, and how far it has decayed.
+"""Metadata of statistics: the plan, the sources and the decay.
 
-It stands in the manifest of a directory of statistics and, for whoever meets a part alone, in the metadata of every
-Parquet part.
+It is in the manifest of a directory of statistics and in the key-value metadata of every Parquet part.
 
-Forgetting: the counts of a day weigh less, the older the day is.
+Decay: counts of older days weigh less, so that past rankers, page designs and users fade out of the propensities.
 
     weight of day d = factor ** max(newest day - d, 0)
-
-So what a ranker, a page design or the users were like long ago fades out of the propensities.
 """
 
 import json
@@ -39,17 +36,17 @@ from posbias.io.log.clicks import Count, Rows
 
 
 class Decay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much less the counts of older days weigh."""
+    """Exponential decay of counts by day."""
 
-    factor: Annotated[float, Meta(gt=0, le=1)]  # what a day is worth of the following one
-    newest: date  # the day that weighs 1, and what is dated after it: days that cannot be meant
+    factor: Annotated[float, Meta(gt=0, le=1)]  # weight of a day relative to the next one
+    newest: date  # has weight 1, as have later, implausible days
 
     def weigh(self, statistics: pl.LazyFrame, held: "Decay | None" = None) -> pl.LazyFrame:
-        """Statistics with a `period`, their counts weighed (Float64). Days of next to no weight are left out.
+        """Weigh counts by day, as Float64; drop days that weigh less than `SMALLEST_WEIGHT`.
 
         Args:
-            statistics: what was counted.
-            held: how it has decayed already, by the same factor, as of an earlier day or the same.
+            statistics: counts with a `period`.
+            held: earlier decay of these counts, of equal factor and no later `newest`.
         """
         age = (pl.lit(self.newest) - pl.col(PERIOD).cast(pl.Date)).dt.total_days().clip(lower_bound=0)
         weight = pl.lit(self.factor).pow(age)
@@ -61,21 +58,20 @@ class Decay(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 SCHEMA = "posbias.statistics"
 VERSION = 7
 OLDEST = 4
-"""The oldest that is read: its `period` says only whether there are days. Before 6, no segment has `of`, before 7
-`order`."""
+"""The oldest readable version, whose `period` is a bool. Segments have `of` from version 6 on, `order` from 7 on."""
 
 
 @dataclass(frozen=True)
 class StatisticsMetadata:
-    """Content of statistics."""
+    """Plan, sources and decay of statistics."""
 
-    plan: StatisticsPlan  # what was counted
-    sources: dict[str, str]  # path by digest of every log file that was counted
-    rows: Rows  # rows read, rejected and used
-    decay: Decay | None = None  # how much less the counts of older days weigh; None for counts as they were
+    plan: StatisticsPlan
+    sources: dict[str, str]  # path of each counted log file, by digest
+    rows: Rows  # numbers of rows read and rejected
+    decay: Decay | None = None  # None for undecayed counts
 
     def to_parquet(self) -> dict[str, str]:
-        """As the key-value metadata of a Parquet file."""
+        """Key-value metadata of a Parquet file."""
         described = {
             "version": VERSION,
             **describe_plan(self.plan),
@@ -87,24 +83,21 @@ class StatisticsMetadata:
 
 
 def describe_plan(plan: StatisticsPlan) -> dict[str, Any]:
-    """A plan as plain values, for metadata and manifests."""
+    """Convert a plan to builtin values for metadata and manifests; inverse of `Counted.plan`."""
     values = {name: getattr(plan, name) for name in Counted.__struct_fields__}
-    values |= {name: [*cast("tuple[Any, ...]", of)] for name, of in values.items() if isinstance(of, tuple)}
+    values |= {name: [*cast("tuple[Any, ...]", value)] for name, value in values.items() if isinstance(value, tuple)}
     values |= {"model": plan.model.name, "randomized": [str(rows) for rows in plan.randomized]}
     return msgspec.to_builtins({name: value for name, value in values.items() if value or name not in _IF_ANY})
 
 
 Amount = Count | Annotated[float, Meta(ge=0)]
 Position = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Probability = Annotated[float, Meta(gt=0, lt=1)]
-
-
 _IF_ANY = ("cell", "clusters", "arms")
-"""Columns that a plan is described without where it has none."""
+"""Fields that `describe_plan` omits if empty."""
 
 
 class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The plan of the counts, as `describe_plan` writes it."""
+    """A `StatisticsPlan` as `describe_plan` writes it."""
 
     model: str
     max_position: Position | None
@@ -119,7 +112,7 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     weighted: bool
 
     def __post_init__(self) -> None:
-        """Find what cannot have been counted."""
+        """Raise ValueError for a plan that cannot be counted."""
         if self.model not in model_names():
             raise ValueError(f"there is no model {self.model!r}")
         if self.position_bins and (self.position_bins[0] != 1 or any(b <= a for a, b in pairwise(self.position_bins))):
@@ -132,7 +125,7 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         self._randomized()
 
     def plan(self) -> StatisticsPlan:
-        """The counts as a plan."""
+        """Convert to a plan."""
         period = ("day" if self.period else None) if isinstance(self.period, bool) else self.period
         own: dict[str, Any] = {"model": get_model(self.model), "period": period, "randomized": self._randomized()}
         return StatisticsPlan(**(structs.asdict(self) | own))
@@ -145,53 +138,53 @@ class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 Amounts: TypeAlias = dict[str, int | float]
-"""`rows`, `impressions` and `clicks`."""
+"""Totals of `rows`, `impressions` and `clicks`."""
 
-_SAME = 1e-9  # sums of floats, added up in another order
+_SAME = 1e-9  # relative rounding error of sums of floats in another order
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"place": "name", "checksum": "xxh3_128"}):
-    """One Parquet file of statistics, which holds whole queries of its segment."""
+    """One Parquet file of statistics: whole queries of its segment."""
 
-    # where it is; in a manifest a plain name as posbias gives it, in the directory of the manifest
+    # path; in a manifest, the file name in the directory of the manifest
     place: Annotated[str, Meta(pattern=r"^part-[0-9]{5,9}\.parquet\Z")]
-    bytes: Count  # its size
-    checksum: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]  # of its bytes
+    bytes: Count
+    checksum: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z")]  # XXH3-128 of the file, in hex
 
     @property
     def path(self) -> Path:
-        """Path of the file."""
+        """The place as a `Path`."""
         return Path(self.place)
 
     def at(self, path: str | Path) -> "Part":
-        """The same part under another name."""
+        """Replace the path."""
         return structs.replace(self, place=str(path))
 
 
 class PageTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Clicks by page, of all pages of a log or, where it is large, of a sample: how far the clicks of a page vary."""
+    """Moments of the clicks per page, over all pages of a log or, if it is large, a sample."""
 
     pages: Annotated[int, Meta(ge=1)]
     clicks: Count
-    squared_clicks: Count  # the sum over pages of the square of their clicks
+    squared_clicks: Count  # sum over pages of squared clicks
     clicked: Count  # pages with a click
 
     def __post_init__(self) -> None:
-        """Find what no pages have."""
+        """Raise ValueError for impossible totals."""
         if not self.clicked <= self.clicks <= self.squared_clicks or self.clicked > self.pages:
             raise ValueError("pages have other clicks than their squares")
 
     def __add__(self, other: "PageTotals") -> "PageTotals":
-        return PageTotals(*(one + two for one, two in zip(structs.astuple(self), structs.astuple(other), strict=True)))
+        return PageTotals(*map(add, structs.astuple(self), structs.astuple(other)))
 
     @property
     def variance(self) -> float:
-        """Variance of the clicks of a page."""
+        """Variance of the number of clicks per page."""
         return self.squared_clicks / self.pages - (self.clicks / self.pages) ** 2
 
 
 class OrderTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Sums over the rows of a log in their order, as `RowOrder` has them; those of groups as float32 in base64."""
+    """A `RowOrder` in a manifest; `area` and `variance` hold N_GROUPS float32 values in base64."""
 
     area: str
     variance: str
@@ -206,11 +199,7 @@ class OrderTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pieces: Count
 
     def __post_init__(self) -> None:
-        """Refuse text that is no sums of groups.
-
-        Raises:
-            ValueError: it is not.
-        """
+        """Raise ValueError if `area` or `variance` does not hold N_GROUPS finite numbers."""
         for name, text in (("area", self.area), ("variance", self.variance)):
             values = np.frombuffer(b64decode(text, validate=True), _NUMBERS)
             if len(values) != N_GROUPS or not np.isfinite(values).all():
@@ -218,27 +207,28 @@ class OrderTotals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, order: RowOrder) -> "OrderTotals":
-        """The sums as they are written."""
+        """Encode row-order sums."""
         sums = order.sums
-        area, variance = (b64encode(of.astype(_NUMBERS).tobytes()).decode() for of in (sums.area, sums.variance))
+        area, variance = (b64encode(sum_.astype(_NUMBERS).tobytes()).decode() for sum_ in (sums.area, sums.variance))
         turns = order.rises, order.falls, order.clicked, order.unclicked
         return cls(area, variance, sums.weight, sums.clicks, sums.information, *turns, order.pages, order.pieces)
 
     def order(self) -> RowOrder:
-        """The sums as they are added up."""
+        """Decode the row-order sums."""
         area, variance = (np.frombuffer(b64decode(text), _NUMBERS) for text in (self.area, self.variance))
         totals = self.weight, self.clicks, self.information
         sums = OrderSums(area.astype(np.float64), variance.astype(np.float64), *totals)
         return RowOrder(sums, self.rises, self.falls, self.clicked, self.unclicked, self.pages, self.pieces)
 
 
-_NUMBERS = "<f4"  # the type of the numbers of groups
+_NUMBERS = "<f4"  # little-endian float32
 
 
 def total_order(segments: "Sequence[Segment]") -> RowOrder | None:
-    """What the order of rows says within each of several segments; None where none knows it.
+    """Sum the row-order statistics of segments; None if no segment has them.
 
-    Of several logs without days, movement from one to the next is not seen: then no order counts as that of time.
+    Over several logs without days, movement from log to log is unseen: `pages` is then 0, so the order is not read as
+    time.
     """
     known = [segment.order.order() for segment in segments if segment.order is not UNSET]
     if not known:
@@ -249,7 +239,7 @@ def total_order(segments: "Sequence[Segment]") -> RowOrder | None:
 
 
 def total_pages(segments: "Sequence[Segment]") -> PageTotals | None:
-    """The clicks by page of several segments; None where one does not know them."""
+    """Sum the page totals of segments; None if a segment lacks them."""
     known = [segment.pages for segment in segments if segment.pages is not UNSET]
     return reduce(add, known) if len(known) == len(segments) else None
 
@@ -257,19 +247,19 @@ def total_pages(segments: "Sequence[Segment]") -> PageTotals | None:
 class Segment(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename={"totals": "statistics"}
 ):
-    """The parts that one counting wrote, or the countings of a month together."""
+    """Parts of one counting, or of all countings of a month."""
 
-    days: tuple[str, ...]  # the days that it holds, sorted; none where the statistics keep no period
-    sources: dict[str, str]  # path by digest of every log file that was counted
-    rows: Rows  # rows read, rejected and used
-    totals: dict[str, Amount]  # `rows` of the statistics, and the `impressions` and `clicks` that they add up to
-    parts: tuple[Part, ...]  # its files
-    pages: PageTotals | UnsetType = UNSET  # unset where the log has no pages, and in statistics of an older posbias
-    order: OrderTotals | UnsetType = UNSET  # unset where rows have no order, and in statistics of an older posbias
-    of: "tuple[Segment, ...]" = ()  # the countings of a month, without parts, as they were by themselves
+    days: tuple[str, ...]  # sorted; empty if statistics keep no period
+    sources: dict[str, str]  # path of each counted log file, by digest
+    rows: Rows  # numbers of log rows read and rejected
+    totals: dict[str, Amount]  # `rows` of the statistics, and the sums of `impressions` and `clicks`
+    parts: tuple[Part, ...]
+    pages: PageTotals | UnsetType = UNSET  # unset if the log has no pages, or the version is old
+    order: OrderTotals | UnsetType = UNSET  # unset if rows have no order, or the version is old
+    of: "tuple[Segment, ...]" = ()  # countings of a month, without parts; empty for a single counting
 
     def __post_init__(self) -> None:
-        """Find countings that do not make up the month."""
+        """Raise ValueError if the countings do not add up to the month."""
         if self.of and (
             any(counting.of or counting.parts or not counting.days for counting in self.of)
             or any(counting.totals.keys() != self.totals.keys() for counting in self.of)
@@ -282,12 +272,12 @@ class Segment(
 
     @property
     def countings(self) -> "tuple[Segment, ...]":
-        """The countings that it holds, each with days, sources and totals of its own."""
+        """The countings of a month, or the segment itself."""
         return self.of or (self,)
 
     @classmethod
     def of_countings(cls, countings: "Sequence[Segment]", parts: tuple[Part, ...]) -> "Segment":
-        """Countings that lie in the same parts, each by itself if they have days; one alone is itself."""
+        """Join countings that share parts; countings without days are summed into one."""
         apart = tuple(structs.replace(counting, parts=()) for counting in countings)
         order = total_order(apart)
         return cls(
@@ -303,12 +293,12 @@ class Segment(
 
 
 def join_sources(segments: "Sequence[Segment]") -> dict[str, str]:
-    """Path by digest of every log file of segments."""
+    """Merge the sources of segments: path of each log file, by digest."""
     return {digest: path for segment in segments for digest, path in segment.sources.items()}
 
 
 class StatisticsManifest(msgspec.Struct, frozen=True):
-    """The manifest of a directory of statistics of this version."""
+    """Manifest of a directory of statistics."""
 
     counted: Counted
     key_types: dict[str, str]
@@ -318,7 +308,7 @@ class StatisticsManifest(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...]
 
     def __post_init__(self) -> None:
-        """Find what contradicts itself."""
+        """Raise ValueError for contradictory fields."""
         names = Counter(part.place for segment in self.segments for part in segment.parts)
         if not names:
             raise ValueError("it names no part")
@@ -331,7 +321,7 @@ class StatisticsManifest(msgspec.Struct, frozen=True):
         if kept is not None and (self.key_types[PERIOD] == "Date") != (kept == "day"):
             raise ValueError("period is not of the type of what was counted")
         totals = [segment.totals for segment in self.segments]
-        if any(set(of) != {"rows", IMPRESSIONS, CLICKS} or type(of["rows"]) is not int for of in totals):
+        if any(set(entry) != {"rows", IMPRESSIONS, CLICKS} or type(entry["rows"]) is not int for entry in totals):
             raise ValueError("statistics are not rows, impressions and clicks")
         if any(date.fromisoformat(day).isoformat() != day for segment in self.segments for day in segment.days):
             raise ValueError("a day is not written as 2026-01-31")
@@ -342,12 +332,12 @@ class StatisticsManifest(msgspec.Struct, frozen=True):
 
 
 def add_totals(totals: Sequence[Amounts]) -> Amounts:
-    """The sum of totals."""
+    """Sum totals by name; `totals` is not empty."""
     return {name: sum(entry[name] for entry in totals) for name in totals[0]}
 
 
 def same_totals(one: Amounts, other: Amounts) -> bool:
-    """Whether totals are equal: to the last one where they are counts, nearly where they are sums of weights."""
+    """Whether totals are equal: integers exactly, floats up to a relative error of 1e-9."""
     return one.keys() == other.keys() and all(
         total == other[name] or (isinstance(total + other[name], float) and isclose(total, other[name], rel_tol=_SAME))
         for name, total in one.items()

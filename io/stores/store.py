@@ -1,13 +1,12 @@
-"""Statistics on disk: a directory of Parquet parts and a manifest, which merge day by day.
+"""Statistics on disk: a directory of Parquet parts and a manifest, mergeable day by day.
 
-The manifest says what was counted, from which sources, and which parts belong to it, so that merging the wrong
-things, the same day twice, or what is not whole is an error. A directory is opened from its manifest alone.
+The manifest records the plan, the sources and the parts. Merging different plans, the same source twice or an
+incomplete directory is an error. A directory is opened from its manifest alone.
 
-A directory is a list of segments: the parts that one counting wrote, or a month of them, which never change. To merge
-directories is to put their segments side by side: the files are linked, not written again, so that adding a day to a
-year costs a day. The days of a month that is over are written once more, together: sorted by their keys they take half
-the room, and a fit reads them in half the time. Rows keep their day, so that nothing is lost, and each day what it
-counted, so that it can be taken out: that writes one month.
+A directory is a list of segments: immutable parts of one counting, or of all countings of a month. A merge lists the
+segments side by side and links their files, so adding a day to a year costs a day. The days of a past month are
+rewritten once, sorted together by key: they take half the space, and a fit reads them in half the time. Rows keep their
+day, and a segment keeps the totals of each counting, so removing a day rewrites one month.
 """
 
 import os
@@ -60,22 +59,22 @@ from posbias.io.stores.metadata import (
 )
 
 PARTS = "part-*.parquet"
-_FIRST_WITH_VERSION = 3  # older manifests do not name their version
+_FIRST_WITH_VERSION = 3  # older manifests lack a version
 
-# Written every day and read as a whole: the fastest level takes 1 % more room and half the time.
+# Files are written daily and read as a whole: the fastest level takes 1 % more space and half the time.
 _STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "statistics": False}
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """One directory of statistics."""
+    """A directory of statistics."""
 
-    path: Location  # where it is
-    metadata: StatisticsMetadata  # what it holds
-    key_types: dict[str, str]  # the type of each key column, as text
-    segments: tuple[Segment, ...]  # its files. Rows of different segments may have equal keys: they add up
-    opened: dict[Path, FileState]  # the manifest and the parts, or their copies, as they were when it was opened
-    cut: tuple[Segment, ...] = ()  # segments whose parts hold days, too, that are to be left out
+    path: Location
+    metadata: StatisticsMetadata
+    key_types: dict[str, str]  # name of the dtype of each key column
+    segments: tuple[Segment, ...]  # rows of different segments may have equal keys, and add up
+    opened: dict[Path, FileState]  # state of the manifest and the parts, or of their copies, when opened
+    cut: tuple[Segment, ...] = ()  # segments whose parts also hold removed days, which `scan` filters out
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -84,23 +83,23 @@ class Statistics:
 
     @property
     def days(self) -> list[str]:
-        """The days that were counted, as text, sorted."""
+        """Counted days in ISO format, sorted."""
         return sorted({day for segment in self.segments for day in segment.days})
 
     @property
     def totals(self) -> Amounts:
-        """`rows`, `impressions` and `clicks` of all segments."""
+        """Sums of `rows`, `impressions` and `clicks` over segments."""
         return add_totals([segment.totals for segment in self.segments])
 
     @property
     def types(self) -> dict[str, str]:
-        """The type of each column, as text."""
+        """Name of the dtype of each column."""
         whole = not self.metadata.plan.weighted and self.metadata.decay is None
         counts = dict.fromkeys((IMPRESSIONS, CLICKS), "Int64" if whole else "Float64")
         return {name: (self.key_types | counts)[name] for name in self.metadata.plan.columns}
 
     def scan(self, segment: Segment, plan: StatisticsPlan) -> list[pl.LazyFrame]:
-        """The rows of one of its segments, part by part, their periods as the plan keeps them; rows may be equal."""
+        """Rows of a segment, one frame per part, with periods coarsened to the plan's; keys may repeat."""
         frames = [scan_part(part) for part in segment.parts]
         if segment in self.cut:
             days = [date.fromisoformat(day) for day in segment.days]
@@ -110,37 +109,37 @@ class Statistics:
         return [coarsen_periods(frame, plan.period) for frame in frames]
 
     def check_unchanged(self) -> None:
-        """Find out whether it is still what was opened.
+        """Check that no file was replaced since the directory was opened.
 
         Raises:
-            StatisticsError: another one has taken its place, or is about to.
+            StatisticsError: one was replaced, or a newer copy exists in the object store.
         """
         if not all(plain_file(path) == state for path, state in self.opened.items()) or not is_current(self.path):
             raise replaced(self.path)
 
 
 def replaced(place: Location) -> StatisticsError:
-    """The error where statistics were replaced meanwhile."""
+    """Error for statistics that were replaced while they were read."""
     return StatisticsError(f"{place}: was replaced while it was read. Run the command again.")
 
 
 def write_segment(
     parts: Parts, folder: Path, metadata: StatisticsMetadata, on_part: Callable[[], None], first: int = 0
 ) -> Segment:
-    """Write parts that are sorted by the plan's keys.
+    """Write parts of statistics as the files `part-{number}.parquet` of a segment.
 
     Args:
-        parts: statistics in parts of whole queries.
-        folder: where to.
-        metadata: what they hold.
+        parts: rows sorted by the plan's keys, in parts of whole queries.
+        folder: an existing directory.
+        metadata: written into each file.
         on_part: called after each part.
-        first: the number of the first part in the folder's names.
+        first: number of the first file.
     """
     written, days, totals = list[Part](), set[str](), list[Amounts]()
-    for part, of_part, added_up in parts.map(partial(_write_part, folder=folder, metadata=metadata, first=first)):
+    for part, part_days, part_totals in parts.map(partial(_write_part, folder=folder, metadata=metadata, first=first)):
         written.append(part)
-        days.update(of_part)
-        totals.append(added_up)
+        days.update(part_days)
+        totals.append(part_totals)
         on_part()
     remove_unfinished(folder)
     return Segment(tuple(sorted(days)), metadata.sources, metadata.rows, add_totals(totals), tuple(written))
@@ -149,7 +148,7 @@ def write_segment(
 def _write_part(
     number: int, statistics: pl.LazyFrame, folder: Path, metadata: StatisticsMetadata, first: int
 ) -> tuple[Part, list[str], Amounts]:
-    """Write a part; return it with the days in it, and what it adds up to."""
+    """Write a part; return it with its days and its totals. Runs in any process."""
     frame = statistics.collect().select(metadata.plan.columns)
     path = folder / f"part-{first + number:05d}.parquet"
     with whole_files(folder) as unfinished:
@@ -160,10 +159,10 @@ def _write_part(
 
 
 def link_segment(segment: Segment, folder: Path, first: int) -> Segment:
-    """The same segment in another directory: its files under new names, from a number on, or copies of them.
+    """Link the files of a segment into another directory, numbered from `first`; copy them if links are impossible.
 
     Raises:
-        StatisticsError: a part is not what it was when it was checked.
+        StatisticsError: the checksum of a copy is not that in the manifest.
     """
     parts = list[Part]()
     for number, part in enumerate(segment.parts, start=first):
@@ -182,30 +181,30 @@ def link_segment(segment: Segment, folder: Path, first: int) -> Segment:
 
 
 def scan_part(part: Part) -> pl.LazyFrame:
-    """The rows of a part."""
+    """Scan the rows of a part."""
     return pl.scan_parquet(part.path.absolute(), hive_partitioning=False, glob=False)
 
 
-_Typed: TypeAlias = tuple[Part, dict[str, str]]
-"""A part with the types of its columns, as text."""
+_TypedPart: TypeAlias = tuple[Part, dict[str, str]]
+"""A part and the dtype name of each of its columns."""
 
-Each: TypeAlias = Callable[[Iterable[_Typed], Callable[[_Typed], Amounts | str]], Iterator[Amounts | str]]
-"""An engine's way to do the same with each part, in this process or on a cluster."""
+MapParts: TypeAlias = Callable[[Iterable[_TypedPart], Callable[[_TypedPart], Amounts | str]], Iterator[Amounts | str]]
+"""Apply a function to each part, in order: in this process, or on a cluster (`Engine.each`)."""
 
 
 def one_by_one(items: Iterable[Item], work: Callable[[Item], Output]) -> Iterator[Output]:
-    """Yield the results of a function for each item, in this process."""
+    """Apply a function to each item in this process, lazily; see `MapParts`."""
     return map(work, items)
 
 
 def check_parts(folder: Path, segments: Sequence[Segment]) -> dict[Path, FileState]:
-    """Check that the parts in the manifest are there, of the right size, and no others.
+    """Check that the folder holds the parts of the manifest, with their sizes, and no further parts.
 
     Returns:
-        Which files they are.
+        The state of each file, by path.
 
     Raises:
-        StatisticsError: a part is lost, truncated, no plain file, or of other statistics.
+        StatisticsError: a part is missing, truncated, unreadable, or not listed.
     """
     states = dict[Path, FileState]()
     for part in (part for segment in segments for part in segment.parts):
@@ -231,32 +230,30 @@ def check_parts(folder: Path, segments: Sequence[Segment]) -> dict[Path, FileSta
     return states
 
 
-def check_contents(statistics: Sequence[Statistics], each: Each, *, counts: bool = True) -> None:
-    """Read every part: its bytes must be those that were written, and its counts what the manifest says.
-
-    That its bytes are right is all that it takes to link it.
+def check_contents(statistics: Sequence[Statistics], each: MapParts, *, counts: bool = True) -> None:
+    """Check the checksum and column types of every part, and the totals of every segment.
 
     Args:
-        statistics: whose parts they are.
-        each: an engine's.
-        counts: whether the counts are looked at, too.
+        statistics: directories to check.
+        each: maps the check over parts.
+        counts: whether totals are checked; checksums suffice to link files.
 
     Raises:
-        StatisticsError: they are not.
+        StatisticsError: a part is damaged, or totals differ from the manifest.
     """
-    # By their full names: who inspects may work in another directory.
+    # Absolute paths, as workers may have another working directory.
     items = [(part.at(part.path.absolute()), entry.types) for entry in statistics for part in entry.parts]
     results = each(items, partial(_inspect, counts=counts))
-    for place, segment in [(of.path, segment) for of in statistics for segment in of.segments]:
+    for place, segment in [(entry.path, segment) for entry in statistics for segment in entry.segments]:
         totals = list[Amounts]()
-        for part, of_part in zip(segment.parts, results, strict=False):
-            if isinstance(of_part, str):
-                raise StatisticsError(f"{place / part.path.name}: {of_part} Collect these statistics again.")
-            totals.append(of_part)
+        for part, totals_or_damage in zip(segment.parts, results, strict=False):
+            if isinstance(totals_or_damage, str):
+                raise StatisticsError(f"{place / part.path.name}: {totals_or_damage} Collect these statistics again.")
+            totals.append(totals_or_damage)
         if counts and totals and not same_totals(segment.totals, total := add_totals(totals)):
             held, stated = (
-                f"{of['rows']:,} rows, {of['impressions']:,} impressions and {of['clicks']:,} clicks"
-                for of in (total, segment.totals)
+                f"{sums['rows']:,} rows, {sums['impressions']:,} impressions and {sums['clicks']:,} clicks"
+                for sums in (total, segment.totals)
             )
             raise StatisticsError(
                 f"{place}: the parts from {segment.parts[0].path.name} on hold {held}, and the manifest says {stated}. "
@@ -264,14 +261,14 @@ def check_contents(statistics: Sequence[Statistics], each: Each, *, counts: bool
             )
 
 
-def _inspect(item: _Typed, *, counts: bool) -> Amounts | str:
-    """The totals of the rows of a part, if its counts are read; or what is wrong with it, on any machine."""
+def _inspect(item: _TypedPart, *, counts: bool) -> Amounts | str:
+    """Totals of a part, empty without `counts`; or its damage in words. Runs in any process."""
     part, types = item
     try:
         if digest_of(part.path) != part.checksum:
             return "is damaged: its bytes are not those that were written."
         rows = scan_part(part)
-        if {name: str(of_type) for name, of_type in rows.collect_schema().items()} != types:
+        if {name: str(dtype) for name, dtype in rows.collect_schema().items()} != types:
             return "holds other columns than the manifest says."
         if not counts:
             return {}
@@ -284,7 +281,7 @@ def _inspect(item: _Typed, *, counts: bool) -> Amounts | str:
 
 
 def describe_statistics(metadata: StatisticsMetadata, segments: Sequence[Segment]) -> dict[str, Any]:
-    """The description of statistics in the manifest of their directory."""
+    """Manifest content of a directory of statistics, as `StatisticsManifest` reads it."""
     return {
         "schema": SCHEMA,
         "version": VERSION,
@@ -298,17 +295,17 @@ def describe_statistics(metadata: StatisticsMetadata, segments: Sequence[Segment
 
 
 def _with_parts(segment: Segment, name: Callable[[Part], str | Path]) -> Segment:
-    """A segment whose parts have other names: those in a manifest, or in a directory."""
+    """Replace the path of each part of a segment."""
     return structs.replace(segment, parts=tuple(part.at(name(part)) for part in segment.parts))
 
 
 def counted_statistics(place: Location, metadata: StatisticsMetadata, segment: Segment) -> Statistics:
-    """Statistics that were just counted, and have no manifest yet.
+    """Statistics of a segment that was just written, without a manifest.
 
     Args:
-        place: what they are called in messages.
-        metadata: what they hold.
-        segment: their files.
+        place: name in messages.
+        metadata: plan, sources and rows.
+        segment: the files.
     """
     return Statistics(place, metadata, _key_types(metadata, [segment]), (segment,), {})
 
@@ -319,13 +316,13 @@ def _key_types(metadata: StatisticsMetadata, segments: Sequence[Segment]) -> dic
 
 
 def find_statistics(names: Sequence[str]) -> list[Statistics]:
-    """The statistics directories among what the user names: all of it, or none.
+    """Open the inputs as directories of statistics, if they are; all inputs must be of one kind.
 
     Returns:
-        One entry per directory, empty if what is named are logs.
+        One entry per directory; empty if the inputs are logs.
 
     Raises:
-        StatisticsError: statistics and logs are mixed, or statistics are damaged or of another version.
+        StatisticsError: statistics and logs are mixed, a directory is named twice, damaged, or of another version.
     """
     paths = [path for name in names for path in named_paths(name) or [location(name)]]
     by_path: dict[Location, Statistics | None] = {}
@@ -348,14 +345,14 @@ def find_statistics(names: Sequence[str]) -> list[Statistics]:
 
 @contextmanager
 def checked(
-    statistics: Sequence[Statistics], each: Each, what: Literal["nothing", "bytes", "counts"] = "counts"
+    statistics: Sequence[Statistics], each: MapParts, what: Literal["nothing", "bytes", "counts"] = "counts"
 ) -> Generator[None]:
-    """Check all parts before the block, which reads them, and after it that they are still the same files.
+    """Check parts before the block, which reads them, and check after it that no file was replaced.
 
     Args:
-        statistics: what is read.
-        each: an engine's.
-        what: is checked of the parts before the block, see `check_contents`.
+        statistics: directories that the block reads.
+        each: maps the check over parts.
+        what: content to check before the block; see `check_contents`.
 
     Raises:
         StatisticsError: a part is damaged, or statistics were replaced while they were read.
@@ -366,7 +363,7 @@ def checked(
         yield
     except Exception:
         for entry in statistics:
-            entry.check_unchanged()  # if the block has failed because of that, it is what there is to say
+            entry.check_unchanged()  # a replaced file explains the failure of the block
         raise
     for entry in statistics:
         entry.check_unchanged()
@@ -375,19 +372,19 @@ def checked(
 def merge_metadata(
     statistics: Sequence[Statistics], factor: float | None = None, newest: date | None = None
 ) -> StatisticsMetadata:
-    """The metadata of several statistics together.
+    """Metadata of a merge of statistics.
 
     Args:
-        statistics: one or more.
-        factor: what a day is to be worth of the following one; None for what they say themselves.
-        newest: the last of their days that can be meant; None where they know no days.
+        statistics: one or more directories.
+        factor: weight of a day relative to the next one; None keeps the decay of a single directory.
+        newest: the last plausible day; None if days are unknown.
 
     Raises:
-        StatisticsError: they count different things, a source is in two of them, or they cannot decay together.
+        StatisticsError: plans differ, two directories count one source, or decays cannot be combined.
     """
     first = statistics[0]
     sources: dict[str, str] = {}
-    owner: dict[str, Location] = {}  # by digest, and by that of the file alone where a query has read it
+    owner: dict[str, Location] = {}  # by digest; for a query over a file, also by the digest of the file
     for entry in statistics:
         check_same_plan(first, entry)
         for digest, path in entry.metadata.sources.items():
@@ -404,7 +401,7 @@ def merge_metadata(
 
 
 def _merged_decay(statistics: Sequence[Statistics], factor: float | None, newest: date | None) -> Decay | None:
-    """How merged statistics have decayed: as of the newest of their days."""
+    """Decay of merged statistics, as of their newest day; see `merge_metadata`."""
     decayed = [(entry, entry.metadata.decay) for entry in statistics if entry.metadata.decay is not None]
     if factor is None:
         if decayed and len(statistics) > 1:
@@ -429,7 +426,7 @@ def _merged_decay(statistics: Sequence[Statistics], factor: float | None, newest
 
 
 def plan_differences(first: Statistics, other: Statistics, *, any_period: bool = False) -> list[str]:
-    """Differences in what two statistics count, in words; of two that know periods the coarser one is kept."""
+    """Describe differences of two plans, e.g. `model pbm and ubm`; periods differ only if exactly one plan has them."""
     ours, theirs = describe_plan(first.metadata.plan), describe_plan(other.metadata.plan)
     if any_period or (ours["period"] and theirs["period"]):
         theirs["period"] = ours["period"]
@@ -437,10 +434,10 @@ def plan_differences(first: Statistics, other: Statistics, *, any_period: bool =
 
 
 def check_same_plan(first: Statistics, other: Statistics) -> None:
-    """Check that two statistics count the same, whatever the resolution of their periods.
+    """Check that two statistics have one plan, up to the resolution of periods, and one type per key column.
 
     Raises:
-        StatisticsError: they do not.
+        StatisticsError: they differ.
     """
     if differing := plan_differences(first, other):
         raise StatisticsError(
@@ -456,15 +453,15 @@ def check_same_plan(first: Statistics, other: Statistics) -> None:
 
 
 def open_statistics(place: Location) -> Statistics | None:
-    """The statistics in a directory, or below a prefix of an object store; None where it holds none.
+    """Open the statistics in a directory or below an object-store prefix; None if it holds none.
 
     Raises:
-        StatisticsError: they are damaged or of another version.
+        StatisticsError: they are damaged, of another version, or were replaced meanwhile.
     """
     if isinstance(place, ObjectUrl):
         here = {entry.url.name: entry for entry in list_objects(place) if entry.url.path.parent == place.path}
         names = sorted(name for name in here if fnmatch(name, PARTS))
-        manifest = here.get(FILE_NAME)  # it, or a part, says whether a copy is worth it
+        manifest = here.get(FILE_NAME)  # copy the prefix only if the manifest, or a part, is of statistics
         if manifest is not None and manifest.bytes <= LARGEST:
             names = [FILE_NAME, *names]
             if SCHEMA not in read_object(manifest.url).decode(errors="replace"):
@@ -513,7 +510,7 @@ def _open(path: Path) -> Statistics | None:
     try:
         return replace(statistics, opened=statistics.opened | check_parts(path, segments))
     except StatisticsError:
-        statistics.check_unchanged()  # the parts may be those of another manifest by now
+        statistics.check_unchanged()  # the parts may belong to a newer manifest
         raise
 
 
@@ -525,10 +522,10 @@ def _is_part(place: str, options: dict[str, str]) -> bool:
 
 
 def open_store(place: Path) -> Statistics | None:
-    """The store in a directory; None where there is nothing yet.
+    """Open the store of days in a directory; None if the directory is missing or empty.
 
     Raises:
-        StatisticsError: what is there is no store of days, is damaged, or is of another version.
+        StatisticsError: it holds no store of days, or a store that is damaged, decayed or of another version.
     """
     store = open_statistics(place)
     if store is None:
@@ -550,21 +547,21 @@ def open_store(place: Path) -> Statistics | None:
 
 
 def check_new_day(store: Statistics, day: str, sources: Mapping[str, str], *, replaces: bool) -> None:
-    """See whether a day may be added to a store. One that is there may come again from the same logs.
+    """Check that a day can be added to a store; a known day may be counted again from the same logs.
 
     Args:
-        store: to which it is added.
-        day: which, as text.
-        sources: path by digest of its logs.
-        replaces: whether it may take the place of the same day from other logs.
+        store: the store to extend.
+        day: ISO date.
+        sources: path of each log of the day, by digest.
+        replaces: whether the day may replace a counting from other logs.
 
     Raises:
-        StatisticsError: it is there from other logs, or another day was counted from one of these.
+        StatisticsError: the day was counted from other logs, or another day from one of these logs.
     """
     countings = [counting for segment in store.segments for counting in segment.countings]
-    for counting in (one for one in countings if one.days != (day,)):
+    for counting in (entry for entry in countings if entry.days != (day,)):
         known = {*counting.sources, *map(of_file, counting.sources)}
-        twice = next((one for one in sources if one in known or of_file(one) in counting.sources), None)
+        twice = next((digest for digest in sources if digest in known or of_file(digest) in counting.sources), None)
         if twice is not None:
             raise StatisticsError(
                 f"{store.path}: has counted {sources[twice]} as {_span(counting)} already: its clicks would be counted "
@@ -579,10 +576,10 @@ def check_new_day(store: Statistics, day: str, sources: Mapping[str, str], *, re
 
 
 def without_day(store: Statistics, day: str) -> Statistics | None:
-    """A store without a day, which need not be there; None where nothing is left.
+    """Remove a day from a store, if present; None if no other day is left.
 
     Raises:
-        StatisticsError: the day was counted together with others.
+        StatisticsError: the day was counted together with other days.
     """
     countings = [counting for segment in store.segments for counting in segment.countings]
     together = next((entry for entry in countings if day in entry.days and len(entry.days) > 1), None)
@@ -601,9 +598,9 @@ def without_day(store: Statistics, day: str) -> Statistics | None:
     if not left:
         return None
     metadata = replace(store.metadata, sources=join_sources(left), rows=Rows.total([segment.rows for segment in left]))
-    return replace(store, metadata=metadata, segments=left, cut=(*(one for one in store.cut if one in whole), *cut))
+    return replace(store, metadata=metadata, segments=left, cut=(*(kept for kept in store.cut if kept in whole), *cut))
 
 
 def _span(segment: Segment) -> str:
-    """The days of a segment, in words."""
+    """Format the days of a segment: one date, or the first and the last."""
     return segment.days[0] if len(segment.days) == 1 else f"{segment.days[0]} to {segment.days[-1]}"
