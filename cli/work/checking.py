@@ -40,7 +40,7 @@ from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, Look, look_at, profi
 from posbias.io.engines.engine import ReadLog
 from posbias.io.fits.verdicts import feedback_before_a_run, model_reasons, row_order_reason
 from posbias.io.forms import page_structure, recognition
-from posbias.io.jobs.fit import Job, reasons_of_clicks
+from posbias.io.jobs.fit import Job, lost_click_reasons
 from posbias.io.jobs.tables import Column, PrintedTable, clicks_in_words, first, interval_in_words, more
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import Clicks
@@ -347,7 +347,7 @@ def _content(
     """All findings, as one plain object, under names that stay."""
     model = view.counting.model or PBM
     reasons = [Reason("log-not-valid", STOP, sentence) for sentence in stops]
-    reasons += [] if stops or read is None else reasons_of_clicks(read.rows, read.clicks)
+    reasons += [] if stops or read is None else lost_click_reasons(read.rows, read.clicks)
     reasons += [fault for fault in faults if fault.severity == STOP]
     reasons += _against(log, look, model, refused=is_refused(reasons))
     reasons += [] if is_refused(reasons) else feedback

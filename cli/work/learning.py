@@ -36,7 +36,7 @@ from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
 from posbias.io.fits.verdicts import unweighted_reason
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result
-from posbias.io.jobs.training import reasons_of_contexts, weights_from
+from posbias.io.jobs.training import context_scale_reasons, weights_from
 from posbias.io.results.conclusions import GOOD, NOTE, Reason, reason
 from posbias.io.training import rankers
 from posbias.io.training.feature_parts import FeaturesRequest
@@ -209,7 +209,7 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
         examination = examination_of(cells, chosen.table)
         covariance = covariance_of_theta(cells, chosen.table, theta)
         by_cell, across = counted.statistics.counts_by_cell(), learner.source == "counts"
-        result.reasons += reasons_of_contexts(counted, counted.plan, by_cell, chosen.table, engine, across=across)
+        result.reasons += context_scale_reasons(counted, counted.plan, by_cell, chosen.table, engine, across=across)
     documents = _as_served(
         rankers.prepare(
             counted, examination, learner, request.features, request.score, given.validation, engine, result.progress

@@ -479,10 +479,10 @@ def requested_fit(
         shrink=estimation.shrink,
         weigh_by=weigh_by,
     )
-    of_joint_em = "--no-acceleration" if estimation.no_acceleration else None
+    joint_em_option = "--no-acceleration" if estimation.no_acceleration else None
     if estimation.examination_prior != groups.EstimationOptions().examination_prior:
-        of_joint_em = f"--examination-prior {estimation.examination_prior}"
-    return CellFit(method, options, estimation.compare, estimation.csv, estimation.strict, rows, of_joint_em)
+        joint_em_option = f"--examination-prior {estimation.examination_prior}"
+    return CellFit(method, options, estimation.compare, estimation.csv, estimation.strict, rows, joint_em_option)
 
 
 def job_of_fit(

@@ -1,6 +1,6 @@
-"""A click model that has no propensity by cell: fitted to pages or to counts of them, its files, and weights by it.
+"""Click models without propensities by cell: the fit to pages or counts, its files, and click weights.
 
-Trust bias as it is given: a table of alpha and beta by position.
+Trust bias may be given as a table of alpha and beta, or of theta and eps, by position:
 
     P(C_r = 1) = alpha_k gamma_qd + beta_k,    alpha_k = theta_k (eps+_k - eps-_k),    beta_k = theta_k eps-_k
 
@@ -84,47 +84,42 @@ from posbias.io.stores.metadata import Counted
 from posbias.io.training.feature_parts import FeaturesRequest, route_rows
 from posbias.io.training.laid_out import check_unidentified
 
-CLICK_MODEL = "click_model"
-"""The section of the manifest."""
-
-PARAMETERS = "parameters"
-FILES = (f"{PARAMETERS}.parquet", f"{ATTRACTIVENESS}.parquet")
-"""Files of a click model that are read beside the manifest."""
-
-RELEVANCE = "posbias_relevance"
-_AGAIN = "Run `posbias fit` again."
-_SEED = 5
+_CLICK_MODEL = "click_model"  # section of the manifest
+_PARAMETERS = "parameters"
+_FILES = (f"{_PARAMETERS}.parquet", f"{ATTRACTIVENESS}.parquet")
+_RELEVANCE = "posbias_relevance"
+_SEED = 5  # of the hash by which queries are grouped
 _AFFINE = ("alpha", "beta")
-_PARTS = ("theta", "epsilon_plus", "epsilon_minus")
-_DEEPEST = 100_000
+_FACTORS = ("theta", "epsilon_plus", "epsilon_minus")
+_LARGEST_POSITION = 100_000
 
 
 @dataclass(frozen=True)
 class PageFit:
-    """A request for a click model without propensities by cell."""
+    """Request to fit a click model without propensities by cell."""
 
     model: ClickModel
     em: EMOptions
-    trust: str | None = None  # the table that trust bias is given in
+    trust: str | None = None  # table of given trust bias
     csv: bool = False
 
     @property
     def sessions_for(self) -> str:
-        """It needs whole pages, or statistics that hold all that the model looks at."""
+        """The option that requires whole pages."""
         return f"--model {self.model.name}"
 
     @property
     def features(self) -> FeaturesRequest:
-        """None: it looks at clicks and positions alone."""
+        """No features."""
         return FeaturesRequest()
 
     @property
     def also_read(self) -> list[str]:
-        """The table of trust bias, where there is one."""
+        """Files to read beside the log: the table of trust bias."""
         return [] if self.trust is None else [self.trust]
 
     def check(self, job: Job) -> None:
-        """Raise StatisticsError if statistics do not hold all that the model looks at."""
+        """Raise StatisticsError if the inputs are statistics without the columns of the model."""
         if not job.statistics:
             return
         needed, held, path = set(self.model.statistics_columns), job.plan.cell_columns, job.statistics[0].path
@@ -140,7 +135,7 @@ class PageFit:
             )
 
     def check_weights(self, layout: LayoutOfPages | LayoutOfCounts, options: WeightOptions) -> None:
-        """Raise UsageError, before anything is read, if the model cannot make the weights of a layout."""
+        """Raise UsageError if the model cannot weigh clicks for a layout."""
         model, name = self.model, self.model.name
         check_can_weigh(model)
         if not isinstance(model, ExaminationModel):
@@ -157,15 +152,15 @@ class PageFit:
             raise UsageError(f"--layout-options negatives=posterior: is not known under --model {name}. Use clamp.")
 
     def fit(self, job: Job, engine: Engine, result: Result) -> tuple[Data, Weigh]:
-        """Read, fit, write the tables and say how sure the parameters are."""
+        """Read the log, fit by EM, write the tables, and add headline, reasons and next step to the result."""
         model, plan, progress = self.model, job.plan, result.progress
         if job.statistics:
             data = count(job, engine, result)
             check_no_silent_position(data.statistics)
-            folder, of_pages = engine.scratch / "counts", all_pages
+            folder = engine.scratch / "counts"
             folder.mkdir(mode=0o700)
             parts = engine.parts_of([rows.scan() for rows in rows_of_counts(data, folder)])
-            units = number_units(parts, model.unit_columns, of_pages, folder)
+            units = number_units(parts, model.unit_columns, all_pages, folder)
             pages = bring_counts(parts, units, model.statistics_columns, folder)
         else:
             data = read_pages(job, engine, result)
@@ -184,20 +179,20 @@ class PageFit:
         with progress.stage(f"fitting {model.name}") as stage:
             fitted = fit(model, pages, self.em, stage.advance)
         with progress.stage("standard errors") as stage:
-            groups = groups_of_queries(units)
+            groups = _jackknife_groups(units)
             errors = standard_errors(model, pages, groups, fitted, self.em, stage.advance)
         parameters = parameter_table(model.parameters, fitted, errors)
-        write_small_table(parameters, result.folder, PARAMETERS, csv=self.csv)
+        write_small_table(parameters, result.folder, _PARAMETERS, csv=self.csv)
         priors, n_groups = fitted.priors, int(groups.max()) + 1 if errors else None
         if priors:
-            _write_documents(fitted, units, pages, engine, result, csv=self.csv)
-        result.content[CLICK_MODEL] = ClickModelSection(
+            _write_attractiveness(fitted, units, pages, engine, result, csv=self.csv)
+        result.content[_CLICK_MODEL] = ClickModelSection(
             model.name, fitted.passes, fitted.converged, n_groups, self.trust
         )
         result.headline = f"{model.name} is fitted to {plural(units.number, 'documents')}"
         judge = f"posbias evaluate LOGS --models {','.join(dict.fromkeys((model.name, 'pbm', 'ubm')))} -o judged"
         result.next = result.next_if_refused = judge
-        result.printed += [f"{model.name}: {model.about}", *_table_of_shared(parameters)]
+        result.printed += [f"{model.name}: {model.about}", *_shared_parameter_table(parameters)]
         if not fitted.converged:
             result.reasons.append(reason("not-converged.of-pages", {"passes": fitted.passes}))
         details = "; ".join(
@@ -208,11 +203,12 @@ class PageFit:
         result.reasons.append(reason(f"no-propensity-by-position{case}", {}, details, model=model.name))
         means = {name: prior.mean for name, prior in priors.items()}
         documents = result.folder / f"{ATTRACTIVENESS}.parquet" if means else None
-        return data, partial(weigh_by_row, ClickModelFit(model, plan, _shared(parameters, model), means, documents))
+        model_fit = ClickModelFit(model, plan, _shared_values(parameters, model), means, documents)
+        return data, partial(weigh_by_row, model_fit)
 
 
-def _table_of_shared(parameters: pl.DataFrame) -> list[Printed]:
-    """The parameters that all documents share."""
+def _shared_parameter_table(parameters: pl.DataFrame) -> list[Printed]:
+    """Print parameters that are shared by all documents."""
     shared = parameters.filter(pl.col(VALUE).is_not_null())
     if not shared.height:
         return []
@@ -225,14 +221,17 @@ def _table_of_shared(parameters: pl.DataFrame) -> list[Printed]:
     columns.append(Column("std. error", errors, folded="std.\nerror"))
     left = shared.height - MOST_ROWS
     more = f"and {plural(left, 'more')} in parameters.parquet" if left > 0 else ""
-    whom = [population()] if shared[STD_ERROR].is_not_null().any() else []
-    return [PrintedTable(tuple(columns), more), *whom]
+    scope = [population()] if shared[STD_ERROR].is_not_null().any() else []
+    return [PrintedTable(tuple(columns), more), *scope]
 
 
-def groups_of_queries(units: Units) -> Integers:
-    """The jackknife group of the query of each unit, shape (J + 1,): as many queries in each, but for one more or less.
+def _jackknife_groups(units: Units) -> Integers:
+    """Assign the query of each unit to one of N_GROUPS jackknife groups, by the rank of its hash.
 
-    It does not depend on the parts that queries lie in.
+    Group sizes differ by at most one query; groups do not depend on the parts of the log.
+
+    Returns:
+        Shape (J + 1,); 0 for the last entry, which stands for no unit.
     """
     first, hashes = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
     for number in range(len(units.parts)):
@@ -248,42 +247,42 @@ def groups_of_queries(units: Units) -> Integers:
     return np.append(group, 0)
 
 
-def _write_documents(
+def _write_attractiveness(
     fitted: ModelEstimate, units: Units, pages: TrainingPages, engine: Engine, result: Result, *, csv: bool
 ) -> None:
-    """Write `attractiveness.parquet`: the impressions and clicks of each document, and its parameters."""
+    """Write `attractiveness.parquet`: impressions, clicks and parameters of each unit."""
     columns = {name: np.zeros(units.number) for name in (IMPRESSIONS, CLICKS)}
     for batch in pages:
         unit, weight = batch.unit.ravel(), batch.row_weight
         for name, counts in ((IMPRESSIONS, weight), (CLICKS, weight * batch.click)):
             columns[name] += np.bincount(unit, counts.ravel(), minlength=units.number)
-    counts_as = pl.Int64 if (columns[IMPRESSIONS] == np.floor(columns[IMPRESSIONS])).all() else pl.Float64
+    count_type = pl.Int64 if (columns[IMPRESSIONS] == np.floor(columns[IMPRESSIONS])).all() else pl.Float64
     columns |= {name: fitted.parameters[name][:-1] for name in fitted.priors}
     spans = zip(units.parts, units.first, [*units.first[1:], units.number], strict=True)
-    items = ((kept, {name: of[start:end] for name, of in columns.items()}) for kept, start, end in spans)
+    items = ((kept, {name: values[start:end] for name, values in columns.items()}) for kept, start, end in spans)
     with result.progress.stage("writing", len(units.parts)) as stage:
-        work = partial(_rows, counts_as=counts_as)
+        work = partial(_attractiveness_rows, count_type=count_type)
         for _ in engine.write_table(items, work, result.folder / f"{ATTRACTIVENESS}.parquet"):
             stage.advance()
     if csv:
         write_attractiveness_csv(result.folder)
 
 
-def _rows(item: tuple[KeptFrame, dict[str, Floats]], counts_as: type[pl.DataType]) -> pl.DataFrame:
+def _attractiveness_rows(item: tuple[KeptFrame, dict[str, Floats]], count_type: type[pl.DataType]) -> pl.DataFrame:
     units, columns = item
-    types = dict.fromkeys(columns, pl.Float64) | {IMPRESSIONS: counts_as, CLICKS: counts_as}
+    types = dict.fromkeys(columns, pl.Float64) | {IMPRESSIONS: count_type, CLICKS: count_type}
     return units.load().with_columns(pl.Series(name, values).cast(types[name]) for name, values in columns.items())
 
 
 class ClickModelSection(msgspec.Struct, frozen=True):
-    """The section of a fitted click model in the manifest.
+    """Section of the manifest on a fitted click model.
 
     Attributes:
-        model: its name.
-        passes: over the pages, that EM made.
-        converged: whether it ended by itself.
-        error_groups: groups of queries by which standard errors were estimated; None where there are none.
-        trust: the table that trust bias was given in, if it was.
+        model: name.
+        passes: EM passes over the pages.
+        converged: whether EM converged.
+        error_groups: jackknife groups of queries; None if there are no standard errors.
+        trust: table of given trust bias.
     """
 
     model: str
@@ -294,7 +293,7 @@ class ClickModelSection(msgspec.Struct, frozen=True):
 
 
 class _FitManifest(msgspec.Struct, frozen=True):
-    """As much of the manifest as is read again."""
+    """Fields of the manifest that `read_fitted` reads."""
 
     counted: Counted
     click_model: ClickModelSection
@@ -305,11 +304,11 @@ class ClickModelFit:
     """A fitted click model.
 
     Attributes:
-        model: it.
-        plan: how the log was read.
-        shared: the parameters that all documents share, as models take them; nan where a log did not tell them.
-        prior_means: of the parameters by document, for those that the fit has not seen.
-        documents: the file, or the directory, of `query`, `doc` and their parameters; None where there are none.
+        model: the click model.
+        plan: the plan under which the log was read.
+        shared: parameters shared by documents: shape (), or (K + 1,) by position; NaN if unknown.
+        prior_means: prior mean of each parameter by document, for unseen documents.
+        documents: Parquet of `query`, `doc` and parameters by document; None if the model has none.
     """
 
     model: ClickModel
@@ -320,47 +319,47 @@ class ClickModelFit:
 
 
 def read_fitted(place: Location) -> StoredFit | ClickModelFit:
-    """The propensities by cell, or the click model, in a directory that `fit` or `run` wrote.
+    """Read propensities by cell, or a click model, from a result of `fit` or `run`.
 
     Raises:
-        LogFormatError: it is damaged, or was replaced while it was read.
-        UsageError: it holds neither.
+        LogFormatError: the result is damaged, or was replaced while it was read.
+        UsageError: the result holds neither.
     """
-    with open_stored(place, {*FILES_OF_A_FIT, *FILES}) as stored:
-        if CLICK_MODEL in stored.content:
-            return _click_model_in(stored)
+    with open_stored(place, {*FILES_OF_A_FIT, *_FILES}) as stored:
+        if _CLICK_MODEL in stored.content:
+            return _click_model(stored)
         return replace(fit_in(stored, f"--propensities {stored.folder}"), name=str(place))
 
 
-def _click_model_in(stored: StoredResult) -> ClickModelFit:
-    """The click model that a result holds.
-
-    Raises:
-        LogFormatError: it is damaged.
-    """
-    manifest, folder = stored.typed(_FitManifest), stored.folder
+def _click_model(stored: StoredResult) -> ClickModelFit:
+    """Read a click model; raise LogFormatError if it is damaged."""
+    manifest, folder, again = stored.typed(_FitManifest), stored.folder, "Run `posbias fit` again."
     section = manifest.click_model
     try:
         model = get_click_model(section.model)
     except UsageError as error:
         raise LogFormatError(f"{folder}: holds a click model {section.model!r} that is not known here.") from error
-    path = folder / f"{PARAMETERS}.parquet"
+    path = folder / f"{_PARAMETERS}.parquet"
     table = read_table(path)
     by_document = [parameter.name for parameter in model.parameters if parameter.shape == "unit"]
     try:
-        shared = _shared(table, model)
+        shared = _shared_values(table, model)
         by_name = pl.col("parameter")
         means = {name: _probability(table.filter(by_name == name)["prior_mean"].item(), name) for name in by_document}
     except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
-        raise LogFormatError(f"{path}: is damaged: {str(error).splitlines()[0]}. {_AGAIN}") from error
+        raise LogFormatError(f"{path}: is damaged: {str(error).splitlines()[0]}. {again}") from error
     documents = folder / f"{ATTRACTIVENESS}.parquet" if means else None
     if documents is not None and not documents.exists():
-        raise LogFormatError(f"{folder}: holds no {documents.name}. {_AGAIN}")
+        raise LogFormatError(f"{folder}: holds no {documents.name}. {again}")
     return ClickModelFit(model, manifest.counted.plan(), shared, means, documents)
 
 
-def _shared(table: pl.DataFrame, model: ClickModel) -> dict[str, Floats]:
-    """The shared parameters in their shapes; what is not known by position is taken from the nearest one above."""
+def _shared_values(table: pl.DataFrame, model: ClickModel) -> dict[str, Floats]:
+    """Parameters shared by documents: shape (), or (K + 1,) by position with nulls filled from the position above.
+
+    Raises:
+        ValueError: a value is not a probability, or positions are not 1 to K.
+    """
     shared = dict[str, Floats]()
     for parameter in (parameter for parameter in model.parameters if parameter.shape != "unit"):
         name, own = parameter.name, table.filter(pl.col("parameter") == parameter.name)
@@ -384,28 +383,31 @@ def _probability(value: object, name: str) -> float:
 
 
 def read_trust(file: str) -> dict[str, Floats]:
-    """The parameters of the trust-bias model, shape (K + 1,) each, nan where the table lacks a position.
+    """Read the click probabilities of the trust-bias model, p = alpha + beta and q = beta, by position.
 
     Args:
         file: a table with `position` and either `alpha` and `beta`, or `theta`, `epsilon_plus` and `epsilon_minus`.
 
+    Returns:
+        By parameter, shape (K + 1,); NaN for positions that the table lacks.
+
     Raises:
-        LogFormatError: it is missing, or cannot be read.
-        SchemaError: columns are missing, a position stands twice, or a value is none.
+        LogFormatError: the file is missing or unreadable.
+        SchemaError: a column is missing, a position is repeated, or a value is out of range.
     """
     sources = resolve_quotes(find_sources([file], "Name a table of position, alpha and beta."))[0]
     with reading(sources):
         table = scan_sources(sources).collect()
-    names = next((names for names in (_AFFINE, _PARTS) if {POSITION, *names} <= set(table.columns)), None)
+    names = next((names for names in (_AFFINE, _FACTORS) if {POSITION, *names} <= set(table.columns)), None)
     if names is None:
         raise SchemaError(
             f"--trust {file}: it must have the columns {POSITION}, {' and '.join(_AFFINE)}; or {POSITION}, "
-            f"{', '.join(_PARTS[:2])} and {_PARTS[2]}. The columns are: {', '.join(table.columns)}."
+            f"{', '.join(_FACTORS[:2])} and {_FACTORS[2]}. The columns are: {', '.join(table.columns)}."
         )
     position, *values = _numbers(table, (POSITION, *names), file)
     alpha, beta = values if names == _AFFINE else (values[0] * (values[1] - values[2]), values[0] * values[2])
     wrong = (alpha <= 0) | (beta < 0) | (alpha + beta > 1)
-    for shares in values if names == _PARTS else []:
+    for shares in values if names == _FACTORS else []:
         wrong |= (shares < 0) | (shares > 1)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
@@ -415,16 +417,16 @@ def read_trust(file: str) -> dict[str, Floats]:
         )
     clicked = {CLICK_IF_RELEVANT.name: alpha + beta, CLICK_IF_NOT.name: beta}
     by_position = {name: np.full(int(position.max()) + 1, np.nan) for name in clicked}
-    for name, of_positions in clicked.items():
-        by_position[name][position.astype(np.int64)] = of_positions
+    for name, probability in clicked.items():
+        by_position[name][position.astype(np.int64)] = probability
     return by_position
 
 
 def _numbers(table: pl.DataFrame, names: Sequence[str], file: str) -> list[Floats]:
-    """Columns as numbers, the position first.
+    """Cast columns to Float64, `position` first.
 
     Raises:
-        SchemaError: there is no row, a value is no number, or a position is none or stands twice.
+        SchemaError: the table is empty, a value is not a finite number, or a position is not whole or is repeated.
     """
     numbers = table.select(pl.col(names).cast(pl.Float64, strict=False))
     for name, values in zip(names, numbers, strict=True):
@@ -435,25 +437,25 @@ def _numbers(table: pl.DataFrame, names: Sequence[str], file: str) -> list[Float
     position, *others = (values.to_numpy() for values in numbers)
     if not len(position):
         raise SchemaError(f"--trust {file}: holds no row.")
-    wrong = np.flatnonzero((position < 1) | (position != np.floor(position)) | (position > _DEEPEST))
+    wrong = np.flatnonzero((position < 1) | (position != np.floor(position)) | (position > _LARGEST_POSITION))
     if len(wrong):
-        where = f"--trust {file}: row {wrong[0] + 1}"
-        raise SchemaError(f"{where}: position {position[wrong[0]]:g} must be a whole number from 1 to {_DEEPEST:,}.")
+        where = f"--trust {file}: row {wrong[0] + 1}: position {position[wrong[0]]:g}"
+        raise SchemaError(f"{where} must be a whole number from 1 to {_LARGEST_POSITION:,}.")
     if len(np.unique(position)) < len(position):
         raise SchemaError(f"--trust {file}: a position stands twice. Write one row for each.")
     return [position, *others]
 
 
 def check_positions(trust: Mapping[str, Floats], shown: Sequence[int], file: str) -> None:
-    """Check that trust is given for all positions of a log.
+    """Check that trust bias is known at all positions of a log.
 
     Args:
         trust: as from `read_trust`.
-        shown: the positions.
-        file: where trust comes from.
+        shown: positions of the log.
+        file: name in messages.
 
     Raises:
-        SchemaError: it is not.
+        SchemaError: a position is missing.
     """
     known = trust[CLICK_IF_NOT.name]
     missing = [k for k in sorted(shown) if k >= len(known) or np.isnan(known[k])]
@@ -465,11 +467,7 @@ def check_positions(trust: Mapping[str, Floats], shown: Sequence[int], file: str
 
 
 def check_can_weigh(model: ClickModel) -> None:
-    """Check that a click model has what clicks are weighed by: examination, or trust bias.
-
-    Raises:
-        UsageError: it does not.
-    """
+    """Raise UsageError if a click model has neither examination nor trust bias to weigh clicks by."""
     if not isinstance(model, ExaminationModel) and model.name != TrustBiasModel.name:
         raise UsageError(
             f"--model {model.name}: has no examination, so that there is nothing to weigh clicks by. Its click rates "
@@ -478,7 +476,7 @@ def check_can_weigh(model: ClickModel) -> None:
 
 
 def no_weight_of_rows(option: str) -> UsageError:
-    """The error where impressions are to be weighed one by one under trust bias."""
+    """Error for weights of single impressions under trust bias."""
     return UsageError(
         f"{option}: under trust bias an impression without a click is worth less than nothing, and a weight cannot say "
         "that. Use --layout pointwise or judgments."
@@ -486,21 +484,20 @@ def no_weight_of_rows(option: str) -> UsageError:
 
 
 def weigh_by_row(fit: ClickModelFit, data: Data, request: WeightRequest, engine: Engine, progress: Progress) -> Weighed:
-    """Weigh a log by the examination of each row given the clicks above it; see `Weigh`.
+    """Weigh clicks by the examination of each row given the clicks above it; see `Weigh`.
 
-    A document that the fit has not seen has the mean of the prior.
+    Unseen documents have the prior means.
 
     Raises:
-        SchemaError: ids have other types than in the fit.
+        SchemaError: ids differ in type from those of the fit.
     """
     if isinstance(data, CountedLog):
         raise TypeError("the impressions of pages are weighed, not counts")
     options, impressions = request.options, data.buckets
     folder = None if impressions.in_memory else engine.scratch
     with progress.stage("examination", impressions.number) as stage:
-        documents = _documents(impressions, fit, engine, folder)
-        travels = replace(fit, documents=None)
-        work = partial(_weigh, fit=travels, documents=documents, options=options, folder=folder)
+        documents = _document_parameters(impressions, fit, engine, folder)
+        work = partial(_weigh, fit=replace(fit, documents=None), documents=documents, options=options, folder=folder)
         weighed: list[tuple[KeptFrame, pl.DataFrame]] = []
         for part in impressions.map(work):
             weighed.append(part)
@@ -509,19 +506,19 @@ def weigh_by_row(fit: ClickModelFit, data: Data, request: WeightRequest, engine:
     parts, factor = [frame for frame, _ in weighed], summary.self_normalization_factor
     check_unidentified(summary, stop=request.stop)
 
-    def documents_of(layout: LayoutOfCounts) -> tuple[list[PairsOfPart], Floats, RowsOfPairs, int]:
+    def sum_documents(layout: LayoutOfCounts) -> tuple[list[PairsOfPart], Floats, RowsOfPairs, int]:
         work = partial(_add_up, options=options, factor=factor, folder=folder)
         added = list[tuple[KeptFrame, pl.DataFrame]]()
         with progress.stage("adding up", len(parts)) as stage:
             for part in engine.each(list(enumerate(parts)), work):
                 added.append(part)
                 stage.advance()
-        sums, ends = pl.concat(of_part for _, of_part in added), np.cumsum([0, *(of.height for _, of in added)])
-        columns = (IMPRESSIONS, CLICKS, BEYOND, ATTRACTED, EXPECTED, RELEVANCE)
+        sums, ends = pl.concat(sums for _, sums in added), np.cumsum([0, *(sums.height for _, sums in added)])
+        columns = (IMPRESSIONS, CLICKS, BEYOND, ATTRACTED, EXPECTED, _RELEVANCE)
         *values, relevance = (sums[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in columns)
         posterior, whole = (np.zeros(0), relevance, np.full(len(relevance), np.nan)), not data.log.roles.weight
         documents = DocumentSums(*values, posterior=lambda: posterior, options=options, whole=whole)
-        pairs = [  # each document is a signature of its own, numbered over all parts
+        pairs = [  # every document is a signature, numbered over all parts
             PairsOfPart(number, kept, np.arange(*ends[number : number + 2], dtype=np.int64))
             for number, (kept, _) in enumerate(added)
         ]
@@ -530,16 +527,16 @@ def weigh_by_row(fit: ClickModelFit, data: Data, request: WeightRequest, engine:
     weigh = partial(weigh_rows, options=options, factor=factor)
     section = {"examination": "row", "model": fit.model.name}
     pages = engine.parts_of([part.scan() for part in parts])
-    return Weighed(summary, by_position, pages, weigh, documents_of, section)
+    return Weighed(summary, by_position, pages, weigh, sum_documents, section)
 
 
-def _documents(
+def _document_parameters(
     impressions: Parts, fit: ClickModelFit, engine: Engine, folder: Path | None
 ) -> list[pl.LazyFrame] | None:
-    """The parameters of the documents of each part."""
+    """Route the parameters of documents to the parts of a log; None if the model has none."""
     if fit.documents is None:
         return None
-    keys = [frame.scan() for frame in impressions.map(partial(_keys_of, folder=folder))]
+    keys = [frame.scan() for frame in impressions.map(partial(_unique_pairs, folder=folder))]
     sources = find_sources([str(fit.documents)])
     table = scan_sources(sources)
     known, ours = table.collect_schema(), keys[0].collect_schema()
@@ -553,7 +550,7 @@ def _documents(
     return route_rows(rows, PAIR, sources, keys, engine.scratch / "documents", engine.memory)
 
 
-def _keys_of(number: int, impressions: pl.LazyFrame, folder: Path | None) -> KeptFrame:
+def _unique_pairs(number: int, impressions: pl.LazyFrame, folder: Path | None) -> KeptFrame:
     return keep(impressions.select(PAIR).unique().collect(engine="streaming"), folder, f"keys-{number:05d}")
 
 
@@ -565,11 +562,12 @@ def _weigh(
     options: WeightOptions,
     folder: Path | None,
 ) -> tuple[KeptFrame, pl.DataFrame]:
+    """Add propensity, baseline and relevance to the rows of a part; return the rows and `sums_by_position`."""
     if fit.plan.max_position is not None:
         impressions = impressions.filter(pl.col(POSITION) <= fit.plan.max_position)
     rows = in_page_order(impressions.collect(engine="streaming"))
     model, of_rows = fit.model, dict[str, Floats]()
-    if documents is not None:  # the parameters by document, each of the document of the row
+    if documents is not None:  # parameters by document, shape (M,)
         of_pair, pairs = documents[number], rows.lazy().select(PAIR)
         known = pairs.join(of_pair, on=PAIR, how="left", nulls_equal=True, maintain_order="left").collect()
         of_rows = {name: known[name].fill_null(mean).to_numpy() for name, mean in fit.prior_means.items()}
@@ -583,7 +581,7 @@ def _weigh(
     columns = {
         PROPENSITY: np.where(propensity > 0, propensity, np.nan),
         BASELINE: baseline,
-        RELEVANCE: np.full(rows.height, np.nan) if relevance is None else relevance,
+        _RELEVANCE: np.full(rows.height, np.nan) if relevance is None else relevance,
     }
     rows = rows.with_columns(pl.Series(name, values, nan_to_null=True) for name, values in columns.items())
     return keep(rows, folder, f"weighed-{number:05d}"), sums_by_position(rows, options)
@@ -592,10 +590,11 @@ def _weigh(
 def _add_up(
     item: tuple[int, KeptFrame], options: WeightOptions, factor: float, folder: Path | None
 ) -> tuple[KeptFrame, pl.DataFrame]:
+    """Sum the rows of a part by document; return the pairs, numbered by SIGNATURE, and their sums."""
     number, kept = item
     rows = kept.load()
     sums = sum_by_document(rows, options, factor)
-    relevance = rows.group_by(PAIR, maintain_order=True).agg(pl.first(RELEVANCE))
+    relevance = rows.group_by(PAIR, maintain_order=True).agg(pl.first(_RELEVANCE))
     sums = sums.join(relevance, on=PAIR, how="left", nulls_equal=True, maintain_order="left")
     pairs = sums.select(PAIR).with_row_index(SIGNATURE)
     return keep(pairs, folder, f"documents-{number:05d}"), sums.drop(PAIR)

@@ -14,7 +14,7 @@ from posbias.io.counting.count import WithFacts, count_pages, days_of_statistics
 from posbias.io.counting.merge import known_days, merge_statistics
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.jobs import tables
-from posbias.io.jobs.fit import Job, describe_reading, reasons_of_clicks
+from posbias.io.jobs.fit import Job, describe_reading, lost_click_reasons
 from posbias.io.jobs.tables import Result
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks
@@ -157,7 +157,7 @@ def add_day(
         both = [statistics] if rest is None else [rest, statistics]
         odd = merge(both, rest, limit, engine, result, clicks=read.clicks)
         if rest is not None:
-            result.reasons += reasons_of_clicks(read.rows, read.clicks, f"{day}: ")
+            result.reasons += lost_click_reasons(read.rows, read.clicks, f"{day}: ")
         result.faults += profile.faults_of_log(read, facts, read.plan, None, *(reason.code for reason in odd))
 
 

@@ -33,7 +33,7 @@ from posbias.io.jobs.tables import (
     more,
     number_in_words,
 )
-from posbias.io.jobs.training import reasons_of_curve, weights_from
+from posbias.io.jobs.training import smooth_curve_reasons, weights_from
 from posbias.io.options import EvaluationOptions
 from posbias.io.ranking_names import LOGGED, OWN_ORDER
 from posbias.io.rankings import Rankings, evaluate_rankings, judged_lists, open_rankings, read_judgments
@@ -224,7 +224,7 @@ def evaluate(job: Job, fitted: PreviousFit, given: EvaluationOptions, engine: En
     differences = difference_table(evaluation, names, baseline, judged)
     write_small_table(metrics, result.folder, METRICS, csv=given.csv)
     write_small_table(differences, result.folder, DIFFERENCES, csv=given.csv)
-    result.reasons += reasons_of_curve(chosen)
+    result.reasons += smooth_curve_reasons(chosen)
     section = _section(evaluation, names[baseline], bound)
     of_others = dict(zip(rankings.names, _shares_of(evaluation)[1:], strict=True))
     result.content |= {

@@ -1,9 +1,10 @@
-"""A fit with a propensity by cell: from a log or statistics to its tables and its section of the manifest."""
+"""Fit of propensities by cell: from a log or statistics to tables and a section of the manifest."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial, reduce
 from operator import add
+from typing import Any
 
 import polars as pl
 from msgspec import structs
@@ -59,27 +60,26 @@ SCHEMA = "posbias.result"
 
 @dataclass(frozen=True)
 class Job:
-    """A log, or statistics, to read and count."""
+    """Inputs to read and count: a log, or statistics."""
 
     inputs: tuple[str, ...]  # as named by the user
     plan: StatisticsPlan
     log: LogRequest | None  # None where the inputs are statistics
     statistics: tuple[Statistics, ...] = ()
-    sessions_for: str | None = None  # the option that needs the pages themselves, if there is one
-    tables: tuple[str, ...] = ()  # of features, beside the log
-    decay: float | None = None  # by what older days weigh less, if they do
+    sessions_for: str | None = None  # option that requires whole pages, for messages
+    tables: tuple[str, ...] = ()  # files of features beside the log
+    decay: float | None = None  # weight of a day relative to the next one
 
     def open_log(self, result: Result | None = None) -> Log:
-        """Open the log; where columns are missing because it holds events, the error says so.
+        """Open the log; an error on missing columns names the recognised form of log, if any.
 
         Args:
-            result: what guessed columns are a reason to doubt.
+            result: receives doubts about guessed columns.
 
         Raises:
-            LogFormatError: a file is not there, or cannot be read.
-            SchemaError: a column is not there, or is of the wrong type.
-            UsageError: bins are requested of positions whose values a cell keeps apart, or the picks of two rankers
-                are taken to be placed at random.
+            LogFormatError: a file is missing or unreadable.
+            SchemaError: a column is missing or of the wrong type.
+            UsageError: the position column is binned and a cell column, or an interleaving is declared randomised.
         """
         request = self.log
         if request is None:
@@ -125,17 +125,17 @@ class Job:
         return log
 
     def with_roles(self, **roles: object) -> "Job":
-        """The job with other columns of some roles, where it is to read a log."""
+        """Replace columns of roles, if the input is a log."""
         return replace(self, log=self.log and replace(self.log, roles=replace(self.log.roles, **roles)))
 
     @property
     def only_links(self) -> bool:
-        """Whether ids are numbers, and pairs that compare no cells are added up (`posbias sql --ids number`)."""
+        """Whether pairs in only one cell are summed up and ids are numbers (`posbias sql --ids number`)."""
         return self.log is not None and self.log.export is not None and about_export(self.log.export).ids == "number"
 
 
 def name_propensities(fitted: PreviousFit, result: Result) -> None:
-    """Put into the manifest where propensities come from, and print it where no fit estimated them."""
+    """Add the source of propensities to the manifest, and reasons against given ones or those of a doubtful fit."""
     result.content["propensities"] = fitted.name
     if fitted.own:
         says = "given, not estimated: neither their errors nor whether they belong to this log are known"
@@ -153,7 +153,7 @@ def name_propensities(fitted: PreviousFit, result: Result) -> None:
 
 
 def count(job: Job, engine: Engine, result: Result) -> CountedLog:
-    """Count logs or merge statistics, and describe them in the manifest; with a decay, older days weigh less."""
+    """Count a log or merge statistics, with the decay of the job, and describe the counts in the result."""
     if job.statistics:
         check_features(None, job.tables, ())
         counted = read_statistics(job.statistics, engine, result.progress, job.decay)
@@ -166,7 +166,7 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
 
 
 def describe(counted: CountedLog, result: Result) -> None:
-    """Put into the manifest, and print, what was read and counted."""
+    """Add the log, its totals and its faults to the manifest and the printed facts."""
     statistics, totals = counted.statistics, counted.statistics.cell_totals
     impressions, clicks = (as_count(of_cells.sum()) for of_cells in totals)
     describe_log(result, counted.plan, counted)
@@ -193,7 +193,7 @@ def describe(counted: CountedLog, result: Result) -> None:
 
 
 def read_pages(job: Job, engine: Engine, result: Result, *, keep_sessions: KeepSessions = True) -> ReadLog:
-    """Read a log with its pages, and describe it in the manifest."""
+    """Read a log with its pages, and describe it in the result."""
     read = read_log(job.open_log(result), job.plan, engine, result.progress, keep_sessions=keep_sessions)
     describe_log(result, job.plan, read)
     result.faults += faults_of_log(read, facts_of_rows(read, job.plan), job.plan)
@@ -201,13 +201,13 @@ def read_pages(job: Job, engine: Engine, result: Result, *, keep_sessions: KeepS
 
 
 def describe_log(result: Result, plan: StatisticsPlan, read: CountedLog | ReadLog) -> None:
-    """Put into the manifest, and print, what was read."""
+    """Add the plan, sources and rows of a log to the manifest and the printed facts."""
     result.content |= sections_of_log(plan, read.sources, read.rows)
     describe_reading(result, read.rows, read.clicks, read.days, read.notes)
 
 
 def sections_of_log(plan: StatisticsPlan, sources: dict[str, str], rows: Rows) -> dict[str, object]:
-    """Sections of the manifest about a log that was read."""
+    """Sections of the manifest on the plan, sources and rows of a log."""
     return {"schema": SCHEMA, "counted": describe_plan(plan), "sources": sources, "rows": rows}
 
 
@@ -218,60 +218,58 @@ def describe_reading(
     days: Days | None = None,
     notes: tuple[str, ...] = (),
 ) -> None:
-    """Print what was read and left out, and which days there are; clicks that were lost put a result in doubt."""
+    """Print numbers of rows read and rejected, and the days; add reasons on lost clicks and on days."""
     result.facts += [*tables.rows_lines(rows), *notes]
-    result.reasons += reasons_of_clicks(rows, clicks)
+    result.reasons += lost_click_reasons(rows, clicks)
     if days is None:
         return
-    result.content["days"] = of_days = days.describe()
-    first, last, number = of_days["first"], of_days["last"], of_days["number"]
-    span = first if number == 1 else f"{first} to {last}, {number:,} days"
+    result.content["days"] = about = days.describe()
+    span = about["first"] if about["number"] == 1 else "{first} to {last}, {number:,} days".format(**about)
     result.facts.append(f"days: {span}" + (f" (timestamps are {days.read_as})" if days.read_as is not None else ""))
     result.reasons += days.reasons()
 
 
-def reasons_of_clicks(rows: Rows, clicks: JoinedClicks | None, of: str = "") -> list[Reason]:
-    """What clicks without an impression say against a log; `of` goes before the sentence."""
+def lost_click_reasons(rows: Rows, clicks: JoinedClicks | None, prefix: str = "") -> list[Reason]:
+    """Reasons against a log with clicks that have no impression; `prefix` goes before each sentence."""
     lost = lost_clicks(rows.clicks, () if clicks is None else clicks.examples)
-    return [structs.replace(reason, sentence=of + reason.sentence) for reason in lost]
+    return [structs.replace(reason, sentence=prefix + reason.sentence) for reason in lost]
 
 
 @dataclass(frozen=True)
 class CellFit:
-    """A request for propensities by cell, by an estimator."""
+    """Request to fit propensities by cell."""
 
     method: str
     options: EstimationOptions
-    # whether joint EM is run as well, and whether other click models are looked at; None where that is quick
-    compare: bool | None = None
+    compare: bool | None = None  # whether joint EM and other click models are fitted too; None: if that is fast
     csv: bool = False
-    strict: bool = False  # whether a cell that is not identified puts the result in doubt
-    rows: RowsRequest | None = None  # of a method that needs the rows
-    of_joint_em: str | None = None  # an option that only joint EM knows, where one is set
-    pairs: bool = True  # whether all pairs are known, so that their attractiveness is
+    strict: bool = False  # whether unidentified cells are a reason to refuse the result
+    rows: RowsRequest | None = None  # for a method that reads rows and features
+    joint_em_option: str | None = None  # given option that only joint EM uses
+    pairs: bool = True  # whether the attractiveness of pairs is written: not if some pairs are summed up
 
     @property
     def sessions_for(self) -> str | None:
-        """The option for which pages must be kept together while a log is read, if there is one."""
+        """The option that requires whole pages, if any."""
         if self.rows is not None:
             return f"--method {self.method}"
         return "--cluster session" if self.options.cluster == "session" else None
 
     @property
     def features(self) -> FeaturesRequest:
-        """The features that the method needs."""
+        """Features that the method reads."""
         return FeaturesRequest() if self.rows is None else self.rows.features
 
     @property
     def also_read(self) -> list[str]:
-        """The tables of features."""
+        """Files to read beside the log: tables of features."""
         return [*self.features.tables]
 
     def check_weights(self, layout: LayoutOfPages | LayoutOfCounts, options: WeightOptions) -> None:
-        """All layouts can be weighed by cell."""
+        """Accept every layout: all can be weighed by cell."""
 
     def check(self, job: Job) -> None:
-        """Raise UsageError, before anything is read, if the method cannot serve the job."""
+        """Raise UsageError or StatisticsError, before reading, if the method cannot be applied to the job."""
         if job.decay is not None and self.sessions_for:
             raise UsageError(
                 f"--decay {job.decay:g}: cannot be combined with {self.sessions_for}. Leave one of them out."
@@ -285,7 +283,7 @@ class CellFit:
         check_method(self.method, job.plan, self.options)
 
     def fit(self, job: Job, engine: Engine, result: Result) -> tuple[CountedLog, Weigh]:
-        """Count, fit, write the tables and say how sure they are; return the counts, and what weighs clicks."""
+        """Count the inputs and fit them; return the counts and the function that weighs clicks by the fit."""
         with preload_scipy():
             counted = count(job, engine, result)
         request = replace(self, compare=False, pairs=False) if job.only_links else self
@@ -295,11 +293,11 @@ class CellFit:
         return counted, partial(weigh_by_cell, fit.theta)
 
     def fit_counts(self, counted: CountedLog, engine: Engine, result: Result) -> Fit:
-        """Fit counts, write propensities, their covariance and attractiveness, and say how sure they are.
+        """Fit counts; write propensities, their covariance and attractiveness; add tables and reasons to the result.
 
         Raises:
-            IdentifiabilityError: the requested estimate cannot be made from the log.
-            UsageError: it has too many cells.
+            IdentifiabilityError: the counts do not identify the requested estimate.
+            UsageError: there are too many cells.
         """
         statistics, read, folder, from_rows = counted.statistics, counted.read, result.folder, None
         check_cells(statistics, self.method, self.options, engine.memory, compare=self.compare)
@@ -327,7 +325,7 @@ class CellFit:
                 on_iteration=stage.say,
             )
         if self.pairs:
-            with meanwhile(lambda: (fit.theta, fit.expected_clicks)):  # the files and the manifest say them
+            with meanwhile(lambda: (fit.theta, fit.expected_clicks)):  # computed while files are written
                 items = ((part, fit.attractiveness_of(part.signature)) for part in counted.parts)
                 rows = partial(_attractiveness_rows, columns=counted.plan.pair_columns)
                 with result.progress.stage("writing", len(counted.pairs)) as stage:
@@ -342,8 +340,10 @@ class CellFit:
         doubted = tests is not None and bool(tests.rejected or counted.plan.model.beside_position)
         if doubted and self.compare is not False:
             with result.progress.stage("looking at other click models"):
-                sample = _some_rows(counted, ROWS_TO_TEST // 2) if can_compare(counted.plan) else None
-                others = None if sample is None else compare_models(sample, counted.plan.model.name)
+                pages = read.some_pages if read is not None and can_compare(counted.plan) else None
+                sample = None if pages is None else sample_rows([pages], ROWS_TO_TEST // 2)[0]
+                if sample is not None and sample.height:
+                    others = compare_models(sample, counted.plan.model.name)
         if others is not None:
             result.content["other_models"] = {
                 "log_likelihood": others.log_likelihood,
@@ -356,10 +356,9 @@ class CellFit:
         result.curve = fit.propensities, counted.plan.cell_columns
         time = None if read is None or read.log.raw_sources else read.log.roles.timestamp
         result.reasons += fit_reasons(fit, others, time)
-        if self.of_joint_em and fit.joint is None and self.compare is None:
-            signatures, option = LARGEST_COMPARISON, self.of_joint_em
-            why = reason("option-without-effect", option=option, signatures=signatures, cells=MOST_CELLS_BESIDE)
-            result.reasons.append(why)
+        if self.joint_em_option and fit.joint is None and self.compare is None:
+            limits: dict[str, Any] = {"signatures": LARGEST_COMPARISON, "cells": MOST_CELLS_BESIDE}
+            result.reasons.append(reason("option-without-effect", option=self.joint_em_option, **limits))
         unknown = int((~fit.estimate.linkage.identified).sum())
         if self.strict and unknown:
             result.reasons.append(reason("not-identified.strict", {"unknown": unknown}))
@@ -371,23 +370,16 @@ class CellFit:
 
 
 def _attractiveness_rows(item: tuple[PairsOfPart, pl.DataFrame], columns: Sequence[str]) -> pl.DataFrame:
-    """The columns of the pairs of a part, `impressions`, `clicks`, `attractiveness`, `std_dev`, in their order."""
-    part, of_signature = item
+    """Rows of a part: the pair columns, `impressions`, `clicks`, `attractiveness`, `std_dev`."""
+    part, signatures = item
     pairs = part.kept.load()
-    return pairs.select(*columns, IMPRESSIONS, CLICKS).hstack(of_signature[pairs[SIGNATURE]])
+    return pairs.select(*columns, IMPRESSIONS, CLICKS).hstack(signatures[pairs[SIGNATURE]])
 
 
 def sum_sessions(read: ReadLog, log: WholeLog) -> ClusterSums:
-    """Sums for errors by session, from a log that was read with its sessions."""
-    return reduce(add, read.buckets.map(partial(_sums_of_part, log=log)))
+    """Sum scores by session over all parts of a log, for errors clustered by session."""
+    return reduce(add, read.buckets.map(partial(_cluster_sums, log=log)))
 
 
-def _sums_of_part(_: int, impressions: pl.LazyFrame, log: WholeLog) -> ClusterSums:
+def _cluster_sums(_: int, impressions: pl.LazyFrame, log: WholeLog) -> ClusterSums:
     return log.sums_of(impressions)
-
-
-def _some_rows(counted: CountedLog, most: int) -> pl.DataFrame | None:
-    """Impressions of whole pages; None where there are none."""
-    pages = None if counted.read is None else counted.read.some_pages
-    sample = None if pages is None else sample_rows([pages], most)[0]
-    return sample if sample is not None and sample.height else None

@@ -17,7 +17,7 @@ from posbias.core.models.position_based import TrustBiasModel
 from posbias.core.schema import DOC, PAIR, QUERY
 from posbias.io.counting.count import read_log
 from posbias.io.engines.engine import Engine, ReadLog
-from posbias.io.jobs.fit import Job, read_pages, reasons_of_clicks
+from posbias.io.jobs.fit import Job, lost_click_reasons, read_pages
 from posbias.io.jobs.page_batches import (
     LogPages,
     OfPages,
@@ -111,7 +111,7 @@ def judge_models(
             )
         other = read_log(of_test, test.plan, engine, result.progress, keep_sessions=True)
         result.content["test"] = {"sources": other.sources, "rows": other.rows}
-        result.reasons += reasons_of_clicks(other.rows, other.clicks, "--test: ")
+        result.reasons += lost_click_reasons(other.rows, other.clicks, "--test: ")
         # of other types, all that is judged would count as never seen
         for name, known, own in ((name, read.log.schema[name], other.log.schema[name]) for name in PAIR):
             if not of_one_type(own, known):

@@ -23,7 +23,7 @@ from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.fits.verdicts import ERRORS_UNKNOWN, break_even_reason, unweighted_reason
 from posbias.io.jobs.fit import Job, describe_log, describe_reading, name_propensities, sections_of_log
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
-from posbias.io.jobs.training import reasons_of_curve, weights_from
+from posbias.io.jobs.training import smooth_curve_reasons, weights_from
 from posbias.io.options import PredictionOptions
 from posbias.io.predictions import (
     MOST_PARTS,
@@ -117,7 +117,7 @@ def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Eng
     write_small_table(rows, result.folder, PREDICTIONS, csv=given.csv)
     write_small_table(_table(_rows_by_part(predicted, scopes)), result.folder, BY_PART, csv=given.csv)
     result.content["weights_from"] = weights_from("smooth", chosen)
-    result.reasons += reasons_of_curve(chosen)
+    result.reasons += smooth_curve_reasons(chosen)
     impressions, clicks = (float(counts.cells[name].sum()) for name in (IMPRESSIONS, CLICKS))
     lost = float(counts.cells.filter(pl.Series(~by.known))[CLICKS].sum())
     result.content["prediction"] = {

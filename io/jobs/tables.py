@@ -1,4 +1,4 @@
-"""Printed results of jobs on logs, fits and weights: tables and sentences, from what has been computed."""
+"""Results of jobs, and their printed tables of rows, propensities and clicks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,47 +47,47 @@ from posbias.io.results.manifest import write_manifest
 
 DONE, WITH_DOUBTS, CHANGED = 0, 1, 3
 PRINTED = "printed"
-"""The section of the manifest that holds what was printed."""
+"""Section of the manifest with the printed tables."""
 
 MOST_ROWS = 30
-"""Rows of a table that are printed."""
+"""Largest number of printed rows of a table."""
 
 
 def more(number: int, where: str) -> str:
-    """The line below a table of the first rows of so many."""
+    """Line below a table that omits rows beyond MOST_ROWS; empty if none is omitted."""
     return f"... and {number - MOST_ROWS:,} more {where}" if number > MOST_ROWS else ""
 
 
 def first(cells: Iterable[str]) -> tuple[str, ...]:
-    """The first cells, as many as are printed."""
+    """Return the first MOST_ROWS cells of a column."""
     return tuple(islice(cells, MOST_ROWS))
 
 
 @dataclass
 class Result:
-    """A result in the making: its files, its manifest, and its conclusion."""
+    """A result that a job builds: files, sections of the manifest, and reasons for its conclusion."""
 
-    folder: Path  # where to write; it becomes the output directory when all is done
+    folder: Path  # temporary directory, moved to the output directory at the end
     progress: Progress
     target: str = "DIR"  # the output directory, as a command line names it
     content: dict[str, Any] = field(default_factory=dict[str, Any])  # sections of the manifest
     headline: str = ""  # the result in one sentence, without its full stop
-    next: str | None = None  # the command to type next
-    next_if_refused: str | None = None  # the same where the verdict is "do not use"
-    printed: list[Printed] = field(default_factory=list[Printed])  # tables, with what stands above and below them
-    reasons: list[Reason] = field(default_factory=list[Reason])  # what speaks for and against the result
-    faults: list[Reason] = field(default_factory=list[Reason])  # of the log that was read
-    fit: StoredFit | None = None  # whose propensities are used
-    facts: list[str] = field(default_factory=list[str])  # what was read and written
-    curve: tuple[pl.DataFrame, tuple[str, ...]] | None = None  # propensities and their cell columns, to be drawn
-    condition_met: bool = False  # of `compare`: --max-change or --fail-if
+    next: str | None = None  # suggested next command
+    next_if_refused: str | None = None  # next command if the verdict is "do not use"
+    printed: list[Printed] = field(default_factory=list[Printed])  # tables and lines around them
+    reasons: list[Reason] = field(default_factory=list[Reason])  # for and against the result
+    faults: list[Reason] = field(default_factory=list[Reason])  # of the log
+    fit: StoredFit | None = None  # fit that the propensities are taken from
+    facts: list[str] = field(default_factory=list[str])  # lines on files read and written
+    curve: tuple[pl.DataFrame, tuple[str, ...]] | None = None  # propensities and their cell columns, to plot
+    condition_met: bool = False  # whether `compare` meets --max-change or --fail-if, or `interleave` has a winner
 
     @property
     def all_reasons(self) -> list[Reason]:
-        """Faults of the log, and reasons; a fault is not repeated that a reason states.
+        """Faults of the log, then reasons, without repetitions.
 
-        Nor is one, other than a stop, that the fit states whose propensities are used, if it is of the same log; nor a
-        reason that follows from a fault.
+        Omitted are faults with the code of a reason, faults other than stops that `fit` states of the same log, and
+        reasons that a fault explains.
         """
         stated, by_fit = {reason.code for reason in self.reasons}, frozenset[str]()
         if self.fit is not None and self.fit.sources == frozenset(self.content.get("sources", ())):
@@ -99,27 +99,27 @@ class Result:
 
     @property
     def conclusion(self) -> Conclusion:
-        """The conclusion from all that is known by now."""
+        """Conclusion from headline, faults and reasons."""
         reasons = self.all_reasons
         return conclude(self.headline, reasons, self.next_if_refused if is_refused(reasons) else self.next)
 
     @property
     def exit_code(self) -> int:
-        """The code with which the command ends: 1 where the verdict is "do not use", before it 3 for `compare`."""
+        """Exit code: CHANGED if a condition is met, else WITH_DOUBTS if the verdict is "do not use", else DONE."""
         if self.condition_met:
             return CHANGED
         return WITH_DOUBTS if is_refused(self.all_reasons) else DONE
 
     @property
     def warnings(self) -> list[str]:
-        """The sentences that speak against the result."""
+        """Sentences against the result."""
         return warnings_in(self.all_reasons)
 
 
 def write_description(
     result: Result, command: str, inputs: Sequence[str | Location], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write the manifest of a result, its last file, and return it."""
+    """Write the manifest of a result, the last of its files; return its content."""
     content = {"command": command, "inputs": [*map(str, inputs)], "options": dict(options), **result.content}
     printed = {"warnings": result.warnings, PRINTED: result.printed, "facts": result.facts}
     return write_manifest(result.folder, {**sections_of(result.conclusion), **content, **printed})
@@ -132,7 +132,7 @@ _Cells = list[dict[str, Any]]
 
 
 def rows_lines(rows: Rows) -> list[str]:
-    """Rows that were read, and rows that were left out, in words."""
+    """Lines on rows read and rejected, joined clicks, and raw lines by outcome."""
     lines = [f"rows: {rows_in_words(rows)}"]
     lines += [] if rows.clicks is UNSET else [f"clicks: {clicks_in_words(rows.clicks)}"]
     lines += [] if rows.ubi is UNSET else _raw_lines("UBI", account=rows.ubi)
@@ -142,7 +142,7 @@ def rows_lines(rows: Rows) -> list[str]:
 
 
 def _raw_lines(name: str, *, account: RawLines, unit: str = "lines") -> list[str]:
-    """The fates of all lines of raw files, or rows of a table of events."""
+    """Lines on the outcomes of lines of raw files, or of rows of an event table."""
     used = ", ".join(plural(count, what) for what, count in account.used.items() if count)
     positions = {} if account.positions is UNSET else account.positions
     where = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in positions.items() if count)
@@ -154,7 +154,7 @@ def _raw_lines(name: str, *, account: RawLines, unit: str = "lines") -> list[str
 
 
 def rows_in_words(rows: Rows) -> str:
-    """Rows that were read, and rows that were left out, in words."""
+    """Count rows read and rejected, and clicks without an impression."""
     line = f"{rows.read:,} read"
     if rows.rejected:
         reasons = ", ".join(f"{count:,} because {reason}" for reason, count in rows.rejected.items())
@@ -164,7 +164,7 @@ def rows_in_words(rows: Rows) -> str:
 
 
 def clicks_in_words(clicks: Clicks) -> str:
-    """The fates of clicks that stood apart from impressions."""
+    """Count separate click records by outcome."""
     again = f", {clicks.repeated:,} seen before" if clicks.repeated else ""
     reasons = ", ".join(f"{number:,} x {why}" for why, number in clicks.lost.items())
     lost = f", {sum(clicks.lost.values()):,} lost ({reasons})" if clicks.lost else ""
@@ -172,15 +172,15 @@ def clicks_in_words(clicks: Clicks) -> str:
 
 
 def propensity_table(fit: Fit) -> list[Printed]:
-    """Propensities with their intervals, those of joint EM, and the counts behind them; it fits into 80 columns.
+    """Print propensities with intervals, a second estimate and counts by cell, in up to 80 columns.
 
-    Where contexts are shrunk, the estimate of each one alone takes the place of joint EM and of some counts.
+    With shrunk contexts, the unshrunk estimate replaces joint EM, impressions and linking clicks.
     """
     by_method = "" if fit.estimate.method == ConditionalEstimator.name else f" (--method {fit.estimate.method})"
     references: list[int] = fit.estimate.linkage.references.tolist()
     contexts, shrunk, borrowed = ", ".join(fit.statistics.plan.context), fit.shrunk, list[str]()
     relative_to = cell_in_words(fit.statistics, references[0])
-    if contexts:  # in every one its own
+    if contexts:  # each context has its own reference
         relative_to = f"{references_in_words(fit, fit.estimate.linkage.references)} of each {contexts}"
     form = ", as a product of effects" if fit.cell_form == "product" else ""
     title = f"propensities relative to {relative_to}{form}{by_method}"
@@ -192,9 +192,9 @@ def propensity_table(fit: Fit) -> list[Printed]:
             if np.isfinite(shrunk.borrowed_of_cell[number])
         ]
         if len(shares) > 1:
-            of_each = listed(shares, "borrowed_by_context")
+            listed_shares = listed(shares, "borrowed_by_context")
             borrowed.append(
-                f"share of each curve that is borrowed from the others: {of_each}. The intervals hold for each "
+                f"share of each curve that is borrowed from the others: {listed_shares}. The intervals hold for each "
                 f"{contexts} by itself, even where it differs from the others; where much is borrowed, the propensity "
                 "may lie near an end of its interval."
             )
@@ -208,7 +208,7 @@ def propensity_table(fit: Fit) -> list[Printed]:
         columns.append(_intervals("95 % interval", "ci", rows))
     if not fit.propensities[WEIGHT_PROPENSITY].equals(fit.propensities[PROPENSITY], null_equal=True):
         columns.append(_numbers("for\nweights", WEIGHT_PROPENSITY, rows))
-    columns += _compared(fit, rows)
+    columns += _second_estimate(fit, rows)
     if fit.shrunk is None and fit.propensities["linking_clicks"].sum():
         columns.append(_numbers("linking\nclicks", "linking_clicks", rows, ",.0f", spare=1))
     remarks = [
@@ -217,12 +217,12 @@ def propensity_table(fit: Fit) -> list[Printed]:
     if len(remarks) > _MOST_REMARKS:
         remarks = [*remarks[:_MOST_REMARKS], f"... and {len(remarks) - _MOST_REMARKS} more, see `reason`"]
     below = more(len(rows), "cells in propensities.parquet (--csv writes CSV as well)")
-    whom = [] if fit.propensities["ci_high"].is_null().all() else [interval_scope(fit)]
-    return [title, PrintedTable(tuple(columns), below), *borrowed, *whom, *remarks]
+    scope = [] if fit.propensities["ci_high"].is_null().all() else [interval_scope(fit)]
+    return [title, PrintedTable(tuple(columns), below), *borrowed, *scope, *remarks]
 
 
 def clicks_above_table(fit: Fit) -> list[Printed]:
-    """Clicks by the number of clicks above, where a test of the model says that they depend on it."""
+    """Print observed and expected clicks by the number of clicks above; empty unless a test finds a dependence."""
     tests = fit.model_tests
     if tests is None or not tests.depends_on_clicks_above:
         return []
@@ -240,7 +240,7 @@ def clicks_above_table(fit: Fit) -> list[Printed]:
 
 
 def cell_column(name: str, rows: list[dict[str, Any]]) -> Column:
-    """A column of cells, under its own name."""
+    """Printed column of a cell column, headed by its name."""
     folded = "posi-\ntion" if name == POSITION else ""
     return Column(
         printable(name).replace("_", "\n"), first(label_in_words(row[name]) for row in rows), folded=folded, label=True
@@ -266,8 +266,8 @@ def _intervals(heading: str, name: str, rows: _Cells, spare: int = 0) -> Column:
     return Column(heading, cells, folded=heading.replace(" in", "\nin"), spare=spare, beside=True)
 
 
-def _compared(fit: Fit, rows: _Cells) -> list[Column]:
-    """The column beside the estimate: that of each context alone, the moment estimate, or joint EM."""
+def _second_estimate(fit: Fit, rows: _Cells) -> list[Column]:
+    """Columns beside the estimate: unshrunk contexts, experiment arms, the moment estimate, or joint EM."""
     if fit.shrunk is not None:
         return [
             _numbers("unshrunk", "unshrunk_propensity", rows, spare=1),
@@ -286,7 +286,7 @@ def _compared(fit: Fit, rows: _Cells) -> list[Column]:
 
 
 def features_line(report: dict[str, Any]) -> str:
-    """How many features rows have, and how many rows have none."""
+    """Line on the numbers of features, of categorical ones, and of rows that lack them."""
     missing = sum(table["missing_rows"] for table in report["tables"])
     categorical = len(report["categorical"])
     return (
@@ -297,14 +297,14 @@ def features_line(report: dict[str, Any]) -> str:
 
 
 def number_in_words(value: float | None, form: str | None = None) -> str:
-    """A number in a format, by default with three decimals or two digits; a dash for none and NaN."""
+    """Format a number, by default `.3f`, or `.2g` below 0.01; a dash for None and NaN."""
     if value is None or isnan(value):
         return "-"
     return format(value, form or (".3f" if value >= _THREE_DECIMALS else ".2g"))
 
 
 def interval_in_words(low: float | None, high: float | None, form: str | None = None) -> str:
-    """An interval of such numbers; where only its upper end is known, a limit."""
+    """Format an interval, e.g. `0.31 - 0.35`; `below 0.35` if only the upper end is known, a dash if neither is."""
     if low is None:
         return "-" if high is None else f"below {number_in_words(high, form)}"
     return f"{number_in_words(low, form)} - {number_in_words(high, form)}"

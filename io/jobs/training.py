@@ -1,4 +1,4 @@
-"""Weights of clicks by propensities, and training files: from a log or statistics and a fitted model."""
+"""Click weights by cell, and training files from weighted logs or statistics."""
 
 from collections.abc import Callable
 from contextlib import closing
@@ -27,43 +27,46 @@ from posbias.io.training.feature_parts import FeaturesRequest, bring_features
 from posbias.io.training.format import TrainingFormat, write_training_sets
 
 Data = CountedLog | ReadLog
-"""Counts or pages: a log that was counted, or statistics; or a log that was read with its pages."""
+"""Counts of a log or of statistics; or a log read with its pages."""
 
 
 @dataclass(frozen=True)
 class WeightRequest:
-    """How clicks are weighed."""
+    """Parameters of click weights."""
 
     options: WeightOptions
-    source: Source = "smooth"  # which propensities weights are made from
-    stop: bool = False  # whether clicks without a propensity are an error
-    features: tuple[str, ...] = ()  # columns of the log that weighed pages keep
-    across_pages: bool = False  # whether documents of several pages are compared, by labels or in one ranked group
+    source: Source = "smooth"  # propensities to weigh by
+    stop: bool = False  # raise if clicks lack a propensity
+    features: tuple[str, ...] = ()  # log columns to retain in weighed pages
+    across_pages: bool = False  # whether training compares documents of several pages
 
 
 @dataclass(frozen=True)
 class Weighed:
-    """A log whose clicks have weights, for layouts of pages and for layouts that add up by document."""
+    """A weighed log, for layouts of pages and layouts of counts."""
 
     summary: WeightSummary
-    by_position: pl.DataFrame  # see `row_weights`
-    pages: Parts | None  # None of statistics
-    weigh: Callable[[pl.DataFrame], pl.DataFrame]  # whole pages; see `weighted_pages`
+    by_position: pl.DataFrame  # as from `row_weights`
+    pages: Parts | None  # None for statistics
+    weigh: Callable[[pl.DataFrame], pl.DataFrame]  # weigh whole pages; see `weighted_pages`
     documents: Callable[[LayoutOfCounts], tuple[list[PairsOfPart], Floats, RowsOfPairs, int]]
-    """The documents, what makes rows of them (see `lay_out_pairs`), and how many there are."""
+    """Return pairs, terms and row function as `lay_out_pairs` takes them, and the number of documents."""
 
-    section: dict[str, Any]  # what the manifest says of what weights are made from
+    section: dict[str, Any]  # of the manifest, on the source of weights
     reasons: list[Reason] = field(default_factory=list[Reason])
 
 
 Weigh = Callable[[Data, WeightRequest, Engine, Progress], Weighed]
-"""Give every click of a log its weight by a fitted model; with `stop`, clicks without a propensity are an error."""
+"""Weigh the clicks of a log by a fitted model.
+
+With `stop`, raise IdentifiabilityError if clicks lack a propensity.
+"""
 
 
 def weigh_by_cell(
     theta: ThetaEstimate, data: Data, request: WeightRequest, engine: Engine, progress: Progress
 ) -> Weighed:
-    """Weigh a log by the cells that its rows are in; see `Weigh`."""
+    """Weigh clicks by the propensity of their cell; see `Weigh`."""
     del progress
     plan, chosen = data.plan, choose_propensities(theta.propensities, request.source)
     if isinstance(data, CountedLog):
@@ -90,23 +93,23 @@ def weigh_by_cell(
 
     weigh = partial(weighted_pages, plan=plan, weights=weights, features=request.features)
     pages, section = None if read is None else read.buckets, weights_from(request.source, chosen)
-    reasons = reasons_of_curve(chosen)
-    reasons += reasons_of_contexts(data, plan, counts, chosen.table, engine, across=request.across_pages)
+    reasons = smooth_curve_reasons(chosen)
+    reasons += context_scale_reasons(data, plan, counts, chosen.table, engine, across=request.across_pages)
     return Weighed(weights.summary, weights.by_position, pages, weigh, documents, section, reasons)
 
 
-def reasons_of_contexts(
+def context_scale_reasons(
     data: Data, plan: StatisticsPlan, counts: pl.DataFrame, table: pl.DataFrame, engine: Engine, *, across: bool
 ) -> list[Reason]:
-    """What it does that each of several contexts has a first position of its own; see `scales_of_contexts`.
+    """Reasons on propensities that are relative to each context's own reference; see `scales_of_contexts`.
 
     Args:
         data: the log, or its counts.
-        plan: of its cells.
-        counts: the cell columns, sorted, and the `impressions` of each cell.
-        table: the propensities by which clicks are weighed.
-        engine: where the parts are.
-        across: whether documents of several pages are compared.
+        plan: plan of the cells.
+        counts: the cell columns, sorted, and `impressions`.
+        table: propensities that clicks are weighed by.
+        engine: runs over parts.
+        across: whether training compares documents of several pages.
     """
     contexts = counts.select(plan.context).unique(maintain_order=True) if plan.context else pl.DataFrame()
     if contexts.height <= 1:
@@ -117,12 +120,12 @@ def reasons_of_contexts(
 
 
 def weights_from(source: Source, chosen: ChosenPropensities) -> dict[str, Any]:
-    """Which propensities weights are made from, for the manifest."""
+    """Section of the manifest on the propensities behind weights."""
     return {"propensity": source, "largest_std_error": LARGEST_ERROR, "smooth_at": chosen.smooth}
 
 
-def reasons_of_curve(chosen: ChosenPropensities) -> list[Reason]:
-    """Where weights are not made from the fitted propensities, and why; nothing where all are."""
+def smooth_curve_reasons(chosen: ChosenPropensities) -> list[Reason]:
+    """Note on positions weighed by the smooth curve instead of the fitted propensity; empty if there are none."""
     if not chosen.smooth:
         return []
     figures = {"smooth": len(chosen.smooth), "positions": chosen.known, "largest_std_error": LARGEST_ERROR}
@@ -131,7 +134,7 @@ def reasons_of_curve(chosen: ChosenPropensities) -> list[Reason]:
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """Which training files are to be written."""
+    """Request to write training files."""
 
     layout: LayoutOfPages | LayoutOfCounts
     grouping: Grouping
@@ -139,22 +142,22 @@ class TrainingRequest:
     search_index: str | None
     weights: WeightRequest
     features: FeaturesRequest
-    validation: float  # the share that is held out
+    validation: float  # held-out share
     validation_by: Grouping
 
     @property
     def sessions_for(self) -> str | None:
-        """The option for which pages must be kept together while a log is read, if there is one."""
+        """The option that requires whole pages, if any."""
         return f"--layout {self.layout.name}" if self.layout.from_pages else None
 
 
 def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, engine: Engine, result: Result) -> None:
-    """Write training files from a log, or from statistics, that has been read or counted.
+    """Weigh a log or statistics, lay out its rows, and write the training sets.
 
     Raises:
-        IdentifiabilityError: clicks have no propensity, and the request says to stop then.
+        IdentifiabilityError: clicks lack a propensity, and `request.weights.stop` is set.
         SchemaError: a split has nothing to learn from.
-        StatisticsError: the layout needs the pages, and there are only statistics.
+        StatisticsError: the layout needs pages, and the inputs are statistics.
     """
     layout, features, n_documents, without_features = request.layout, request.features, 0, 0
     read = data.read if isinstance(data, CountedLog) else data
@@ -183,14 +186,14 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
     also = (f"; {clipped:,.0f} clipped" if clipped else "") + pareto_clause(summary.pareto_k, summary.pareto_k_at_most)
     result.facts.append(f"weights: {plural(clicks, 'clicks')} weighted{worth}{also}")
     result.reasons += weight_reasons(summary)
-    if not result.headline:  # of a weighing alone: a fit has its own
+    if not result.headline:  # `weight`; `run` has the headline of its fit
         result.headline = f"{plural(clicks, 'clicks')} are weighted for position"
     about = laid_out.TrainingSet(layout, layout.ids(request.grouping), (), request.search_index)
     write = partial(
         write_training_sets, splits=buffer.splits, form=request.form, memory=engine.memory, folder=result.folder
     )
     if passes_on:
-        with closing(rows_of_parts):  # where writing fails, nothing more is laid out
+        with closing(rows_of_parts):  # stop laying out if writing fails
             sizes = write(rows_of_parts, about=about)
     else:
         rows = bring_features(laid_out.together(rows_of_parts, buffer), features, layout, read, engine, result.progress)
