@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -51,29 +51,29 @@ _COUNTS, _MEMBERS = ("start", *_OF_CELLS, "multiplicity"), ("keys", "member_sign
 
 @dataclass(frozen=True)
 class StoredStrata:
-    """A `PartOfStrata` on disk: its arrays, one after the other, in one file."""
+    """A `PartOfStrata` on disk: its arrays in one file."""
 
     path: Path
-    arrays: Mapping[str, tuple[int, str, int]]  # offset of the first byte, NumPy's name of the type, and length
+    arrays: Mapping[str, tuple[int, str, int]]  # offset in bytes, NumPy type, and length
     n_cells: int  # K of the part
 
     @property
     def keys(self) -> Hashes:
-        """The keys, ascending, shape (J,)."""
+        """Keys of the signatures, ascending, shape (J,)."""
         return self._read("keys")
 
     @property
     def member_signature(self) -> Numbers:
-        """The signature of each unit with a click and at least two cells, shape (N,)."""
+        """Signature of each unit with a click and at least two cells, shape (N,)."""
         return self._read("member_signature")
 
     @property
     def member_query(self) -> Numbers:
-        """The query of that unit, ascending, shape (N,)."""
+        """Query of each of these units, ascending, shape (N,)."""
         return self._read("member_query")
 
     def read(self, first: int, last: int) -> CountTable:
-        """The signatures first .. last - 1."""
+        """Read the signatures first .. last - 1."""
         start = self._read("start", first, last + 1)
         cell, impressions, clicks = (self._read(name, int(start[0]), int(start[-1])) for name in _OF_CELLS)
         return CountTable(
@@ -81,14 +81,14 @@ class StoredStrata:
         )
 
     def _read(self, name: str, first: int = 0, last: int | None = None) -> NDArray[Any]:
-        """The elements first .. last - 1 of an array."""
+        """Read the elements first .. last - 1 of an array, to its end by default."""
         offset, dtype, length = self.arrays[name]
         count = (length if last is None else last) - first
         return np.fromfile(self.path, dtype, count, offset=offset + first * np.dtype(dtype).itemsize)
 
 
 def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistics:
-    """Write the arrays of part `number` to files of a scratch directory.
+    """Write the arrays of part `number` to files of a scratch directory, one for each kind of unit.
 
     Raises:
         OutputError: the disk is full.
@@ -99,24 +99,21 @@ def store_part(part: PartStatistics, number: int, folder: Path) -> PartStatistic
         table = strata.read(0, len(strata.keys))
         arrays: dict[str, NDArray[Any]] = {name: getattr(table, name) for name in _COUNTS}
         arrays |= {name: getattr(strata, name) for name in _MEMBERS}
-        places = dict[str, tuple[int, str, int]]()
+        layout = dict[str, tuple[int, str, int]]()
         with temporary_files(folder), whole_file(path) as unfinished, unfinished.open("wb") as file:
             for name, array in arrays.items():
-                places[name] = file.tell(), array.dtype.str, len(array)
+                layout[name] = file.tell(), array.dtype.str, len(array)
                 array.tofile(file)
-        by_unit[unit] = StoredStrata(path, places, table.n_cells)
+        by_unit[unit] = StoredStrata(path, layout, table.n_cells)
     return replace(part, by_unit=by_unit)
 
 
-Made = TypeVar("Made")
-
-
 @dataclass(frozen=True)
-class WithFacts:
-    """Statistics in parts whose facts are computed while `map` processes them."""
+class PartsWithFacts:
+    """Statistics in parts, and their facts, which `map` collects."""
 
     parts: Parts
-    of_parts: list[LogFacts] = field(default_factory=list[LogFacts])
+    facts_by_part: list[LogFacts] = field(default_factory=list[LogFacts])
 
     @property
     def number(self) -> int | None:
@@ -130,18 +127,18 @@ class WithFacts:
 
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
         """Yield `work(number, statistics)` for each part."""
-        self.of_parts.clear()
-        for facts, output in self.parts.map(partial(_with_facts, work=work)):
-            self.of_parts.extend([facts] if facts else [])
+        self.facts_by_part.clear()
+        for facts, output in self.parts.map(partial(_facts_and_output, work=work)):
+            self.facts_by_part.extend([facts] if facts else [])
             yield output
 
     @property
     def facts(self) -> LogFacts | None:
-        """The facts of all parts processed so far; None if they are empty."""
-        return add_facts(self.of_parts) if self.of_parts else None
+        """Facts of all parts that `map` has yielded; None if these are empty."""
+        return add_facts(self.facts_by_part) if self.facts_by_part else None
 
 
-def _with_facts(
+def _facts_and_output(
     number: int, statistics: pl.LazyFrame, work: Callable[[int, pl.LazyFrame], Output]
 ) -> tuple[LogFacts | None, Output]:
     frame = statistics.collect()
@@ -150,30 +147,30 @@ def _with_facts(
 
 @dataclass(frozen=True)
 class PairsOfPart:
-    """The pairs of one part, and their signatures in the merged statistics."""
+    """Pairs of one part, and their signatures in the merged statistics."""
 
-    number: int  # the part's number, from 0
-    kept: KeptFrame  # the pair's columns, `impressions`, `clicks`, `signature` (of the part), sorted by pair
-    signature: Numbers  # row of the statistics' `pair_signatures` by the part's own signature
+    number: int  # of the part, from 0
+    kept: KeptFrame  # `query`, `doc`, ..., `impressions`, `clicks`, `signature` (of the part), sorted by pair
+    signature: Numbers  # row of the merged `pair_signatures` for each signature of the part
 
 
 @dataclass(frozen=True)
 class CountedLog:
     """Compressed statistics of a log, or of several stores."""
 
-    plan: StatisticsPlan  # what was counted
+    plan: StatisticsPlan  # keys of the counts
     sources: dict[str, str]  # path by digest
-    rows: Rows  # rows read, used and rejected
+    rows: Rows  # numbers of rows read, used and rejected
     statistics: SufficientStatistics  # the compressed counts
-    pairs: tuple[KeptFrame, ...]  # the pairs of each part, in memory if there is one part, else on disk
-    read: ReadLog | None = None  # the log as it was read, if it was a log
-    decay: Decay | None = None  # how much less older days weigh
-    days: Days | None = None  # the days of the log, where they are counted separately
-    notes: tuple[str, ...] = ()  # what a reader should know of how the log was read
-    # The log by position, where it was counted by bins of them, so that these can be tested
+    pairs: tuple[KeptFrame, ...]  # pairs of each part, in memory if there is one part, else on disk
+    read: ReadLog | None = None  # None for stores and for the values of a column
+    decay: Decay | None = None  # by which older days weigh less
+    days: Days | None = None  # None if days are not counted separately
+    notes: tuple[str, ...] = ()  # remarks on how the log was read
+    # Counts by position of a log that is counted by bins of positions, to test the bins
     unbinned: SufficientStatistics | None = None
-    clicks: JoinedClicks | None = None  # what became of them, where they were apart in a log
-    facts: LogFacts | None = None  # of the counts by position, if it was a log
+    clicks: JoinedClicks | None = None  # outcomes of clicks that were logged in a table of their own
+    facts: LogFacts | None = None  # facts of a log's counts by position
 
     @property
     def in_memory(self) -> bool:
@@ -182,7 +179,7 @@ class CountedLog:
 
     @property
     def parts(self) -> Iterator[PairsOfPart]:
-        """Pairs by part, with the row of the merged signatures for each signature of the part."""
+        """Pairs by part."""
         numbered = zip(self.pairs, self.statistics.signature_of_part, strict=True)
         return (PairsOfPart(number, *both) for number, both in enumerate(numbered))
 
@@ -191,7 +188,8 @@ def check_estimable(read: ReadLog) -> None:
     """Check that the accepted rows allow an estimate.
 
     Raises:
-        SchemaError: no row is left, too many are left out, or nothing can be estimated from those that are left.
+        SchemaError: no row is accepted, too many are rejected, clicks match no impressions, or results without a click
+            were not logged.
     """
     first, rows, log = read.log.request.inputs[0], read.rows, read.log
     if rows.read == 0:
@@ -220,19 +218,19 @@ def read_log(
     keep_sessions: KeepSessions = False,
     estimable: bool = True,
 ) -> ReadLog:
-    """Read a log; with `estimable`, check that it allows an estimate and count its days.
+    """Read a log; with `estimable`, check that it allows an estimate and count its rows by day.
 
     Raises:
-        SchemaError: rows or pages break the contract, no row is left, too many are left out, or nothing can be
-            estimated from those that are left.
+        SchemaError: rows or pages break the contract; or, with `estimable`, `check_estimable` raises it or the column
+            of arms has too many values.
         LogFormatError: a file cannot be read, or was changed meanwhile.
     """
-    notes, of_lines = list[str](), log.raw is not None and log.raw.of_lines
-    if not of_lines and any(source.format in TEXT_SEPARATORS for source in (*log.sources, *log.click_sources)):
+    notes, has_raw_lines = list[str](), log.raw is not None and log.raw.of_lines
+    if not has_raw_lines and any(source.format in TEXT_SEPARATORS for source in (*log.sources, *log.click_sources)):
         with progress.stage("looking for quotes"):
             sources, notes = resolve_quotes(log.sources, engine.each)
-            click_sources, notes_on_clicks = resolve_quotes(log.click_sources, engine.each)
-        log, notes = replace(log, sources=sources, click_sources=click_sources), notes + notes_on_clicks
+            click_sources, click_notes = resolve_quotes(log.click_sources, engine.each)
+        log, notes = replace(log, sources=sources, click_sources=click_sources), notes + click_notes
     check_no_sums(log)
     check_no_ranks(log)
     check_slots(log)
@@ -260,9 +258,10 @@ def read_log(
     clicks = read.clicks if clicks is None else clicks
     rows = Rows(read.rows_read, used, read.rejected, UNSET if clicks is None else clicks.counts)
     if reader is not None and account is not None:
-        of_lines = {"ubi": account} if reader.name == "ubi" else {"raw": {reader.name: account}}
-        rows = structs.replace(rows, **of_lines)
-    links = dict.fromkeys(one.link for one in (*named.sources, *named.click_sources) if one.link is not None)
+        raw_counts = {"ubi": account} if reader.name == "ubi" else {"raw": {reader.name: account}}
+        rows = structs.replace(rows, **raw_counts)
+    sources = (*named.sources, *named.click_sources)
+    links = dict.fromkeys(source.link for source in sources if source.link is not None)
     followed = [f"{link}: this link was followed, to {link.resolve()}." for link in links]
     if log.request.finds_times and (time := log.roles.timestamp) is not None:
         notes.append(f"times: read from column {printable(time)!r} (--timestamp none leaves them out)")
@@ -282,9 +281,8 @@ def read_log(
     if not read.plan.period:
         return read
     by_day = sums_by(read.pieces, [pl.col(PERIOD).cast(pl.Date)], rows=pl.len().cast(pl.Int64))
-    of_days: dict[date, int] = dict(by_day.iter_rows())
     unit = read.log.rules.time_unit
-    return replace(read, days=Days(of_days, clock.today(), None if unit is None else unit.words))
+    return replace(read, days=Days(dict(by_day.iter_rows()), clock.today(), None if unit is None else unit.words))
 
 
 def order_of_log(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = None) -> RowOrder | None:
@@ -292,15 +290,15 @@ def order_of_log(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = Non
 
     Args:
         read: the log.
-        plan: what is counted of it.
-        only: of its rows.
+        plan: keys of the counts.
+        only: condition on the rows; by default all rows.
     """
     rows = [frame if only is None else frame.filter(only) for frame in read.in_order]
     return order_of_rows([frame.lazy() for frame in sample_rows(rows, ROWS_IN_ORDER)], plan) if rows else None
 
 
 def order_within(read: ReadLog, plan: StatisticsPlan, only: pl.Expr | None = None) -> RowOrder | None:
-    """`order_of_log` if statistics hold no times of day, which would be stronger evidence; else None."""
+    """Return `order_of_log`, or None if statistics hold times of day, which are stronger evidence."""
     return order_of_log(read, plan, only) if plan.period in {None, "day"} else None
 
 
@@ -345,29 +343,29 @@ def _count_and_compress(
 ) -> tuple[SufficientStatistics, tuple[KeptFrame, ...], LogFacts | None]:
     """Return the compressed statistics, the pairs of each part, and the facts of a log.
 
-    Of one that is split, times are counted later, for as many parts as tests look at: every pair has more times than
-    cells, and most fits look at the times of some queries only.
+    A log in several parts is counted without times first. Its counts by time are larger, and most tests need those of a
+    few parts only: these are counted on demand.
     """
-    parts = WithFacts(read.statistics(plan))
-    apart = plan.auxiliary_columns or plan.randomized or decay is not None
-    if parts.in_memory or apart or not plan.period or not engine.in_this_process:
+    parts = PartsWithFacts(read.statistics(plan))
+    needs_period = plan.auxiliary_columns or plan.randomized or decay is not None
+    if parts.in_memory or needs_period or not plan.period or not engine.in_this_process:
         return *compress(parts, plan, engine, progress, decay, folder), parts.facts
-    at_any_time, kept = replace(plan, period=None), list[KeptFrame]()
-    parts = WithFacts(read.statistics(at_any_time))
-    statistics, pairs = compress(parts, at_any_time, engine, progress, folder=folder)
+    timeless, stored = replace(plan, period=None), list[KeptFrame]()
+    parts = PartsWithFacts(read.statistics(timeless))
+    statistics, pairs = compress(parts, timeless, engine, progress, folder=folder)
 
-    def map_parts(work: Callable[[pl.DataFrame], Made], n_parts: int | None) -> Iterator[Made]:
-        wanted = len(pairs) if n_parts is None else n_parts
-        if len(kept) < wanted:
-            keep_rows = partial(_kept_rows, folder=folder or engine.scratch, name=f"times-{wanted:05d}")
-            rows = read.statistics(plan).map(keep_rows)
-            kept[:] = islice((of_part for of_part in rows if of_part is not None), wanted)
-        return engine.each(kept[:wanted], partial(_on_rows, work=work))
+    def map_parts(work: Callable[[pl.DataFrame], Output], n_parts: int | None) -> Iterator[Output]:
+        number = len(pairs) if n_parts is None else n_parts
+        if len(stored) < number:
+            store = partial(_store_rows, folder=folder or engine.scratch, name=f"times-{number:05d}")
+            frames = read.statistics(plan).map(store)
+            stored[:] = islice((frame for frame in frames if frame is not None), number)
+        return engine.each(stored[:number], partial(_load_and_apply, work=work))
 
     return replace(statistics, plan=plan, part_mapper=map_parts), pairs, parts.facts
 
 
-def _kept_rows(number: int, statistics: pl.LazyFrame, folder: Path, name: str) -> KeptFrame | None:
+def _store_rows(number: int, statistics: pl.LazyFrame, folder: Path, name: str) -> KeptFrame | None:
     """Write the statistics of a part to disk; None if it is empty."""
     frame = statistics.collect()
     return keep(frame, folder, f"{name}-{number:05d}") if frame.height else None
@@ -379,7 +377,7 @@ def read_statistics(
     """Merge statistics and compress the counts; with a `factor`, older days weigh less.
 
     Raises:
-        StatisticsError: they do not go together, are damaged, or were replaced meanwhile.
+        StatisticsError: the statistics do not match, are damaged, or were replaced meanwhile.
     """
     with checked(statistics, engine.each):
         days = days_of_statistics(statistics)
@@ -394,13 +392,17 @@ def read_statistics(
 
 
 def days_of_statistics(statistics: Sequence[Statistics]) -> Days | None:
-    """Return the days of stores, with their impressions only if the days look odd; None without days."""
-    today, days = clock.today(), dict.fromkeys((date.fromisoformat(day) for of in statistics for day in of.days), 0.0)
+    """Return the days of stores; their impressions are 0 unless the days look odd. None without days."""
+    named = (date.fromisoformat(day) for entry in statistics for day in entry.days)
+    today, days = clock.today(), dict.fromkeys(named, 0.0)
     if not days:
         return None
     if look_odd(days, today):
         for frame in (
-            frame for entry in statistics for of in entry.segments for frame in entry.scan(of, entry.metadata.plan)
+            frame
+            for entry in statistics
+            for segment in entry.segments
+            for frame in entry.scan(segment, entry.metadata.plan)
         ):
             by_day = frame.group_by(pl.col(PERIOD).cast(pl.Date)).agg(pl.col(IMPRESSIONS).sum())
             for day, impressions in by_day.collect(engine="streaming").iter_rows():
@@ -428,7 +430,7 @@ def count_pages(read: ReadLog, plan: StatisticsPlan) -> PageTotals | None:
 
 
 def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata, engine: Engine) -> Parts:
-    """Add up stores in parts of whole queries, as counted or with decayed weights."""
+    """Merge stores in parts of whole queries, with decayed weights if the metadata have a decay."""
     segments = [segment for entry in statistics for segment in entry.segments]
     frames = [
         frame if metadata.decay is None else metadata.decay.weigh(frame, entry.metadata.decay)
@@ -442,7 +444,7 @@ def merged_parts(statistics: Sequence[Statistics], metadata: StatisticsMetadata,
 
 
 def have_distinct_keys(statistics: Sequence[Statistics], plan: StatisticsPlan) -> bool:
-    """Whether no two rows have equal keys: stores resolve time as the plan does, and share no day."""
+    """Whether no two rows can have equal keys: stores have the plan's period, and share no day."""
     segments = [segment for entry in statistics for segment in entry.segments]
     same = all(entry.metadata.plan.period == plan.period for entry in statistics)
     return plan.period is not None and same and have_distinct_days(segments)
@@ -462,72 +464,71 @@ def compress(
     decay: Decay | None = None,
     folder: Path | None = None,
 ) -> tuple[SufficientStatistics, tuple[KeptFrame, ...]]:
-    """Compress parts to merged statistics and the pairs of each part. With a decay, counts become sums of weights.
+    """Compress parts to merged statistics and the pairs of each part; with a decay, counts become sums of weights.
 
     Raises:
         SchemaError: nothing was counted.
     """
     plan = plan if decay is None else replace(plan, weighted=True)
-    kept_in = None if statistics.in_memory else folder or engine.scratch
-    compressed_parts = list[tuple[PartStatistics, KeptFrame, KeptFrame | None]]()
+    scratch = None if statistics.in_memory else folder or engine.scratch
+    compressed = list[tuple[PartStatistics, KeptFrame, KeptFrame | None]]()
     with progress.stage("counting", statistics.number) as stage:
-        for compressed in statistics.map(partial(_compressed_part, plan=plan, decay=decay, kept_in=kept_in)):
+        for part in statistics.map(partial(_compress_and_store, plan=plan, decay=decay, folder=scratch)):
             stage.advance()
-            if compressed is not None:
-                compressed_parts.append(compressed)
-    if not compressed_parts:
+            if part is not None:
+                compressed.append(part)
+    if not compressed:
         raise SchemaError(f"no impression is left within --max-position {plan.max_position}.")
-    kept = [rows for _, _, rows in compressed_parts if rows is not None]
+    stored = [rows for _, _, rows in compressed if rows is not None]
 
-    def map_parts(work: Callable[[pl.DataFrame], Made], n_parts: int | None) -> Iterator[Made]:
-        if all(rows.in_memory for rows in kept):
-            return (work(rows.load()) for rows in kept[:n_parts])
-        return engine.each(kept[:n_parts], partial(_on_rows, work=work))
+    def map_parts(work: Callable[[pl.DataFrame], Output], n_parts: int | None) -> Iterator[Output]:
+        if all(rows.in_memory for rows in stored):
+            return (work(rows.load()) for rows in stored[:n_parts])
+        return engine.each(stored[:n_parts], partial(_load_and_apply, work=work))
 
-    merged = merge_parts([part for part, _, _ in compressed_parts], plan, map_parts)
-    return merged, tuple(pairs for _, pairs, _ in compressed_parts)
+    merged = merge_parts([part for part, _, _ in compressed], plan, map_parts)
+    return merged, tuple(pairs for _, pairs, _ in compressed)
 
 
-def _compressed_part(
-    number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, decay: Decay | None, kept_in: Path | None
+def _compress_and_store(
+    number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, decay: Decay | None, folder: Path | None
 ) -> tuple[PartStatistics, KeptFrame, KeptFrame | None] | None:
     """Compress one part: the part without pairs, its pairs, and its rows if later tests need them; None if empty.
 
     Args:
-        number: of the part.
-        statistics: its counts.
-        plan: what they count.
-        decay: by which they are still to be weighed.
-        kept_in: the directory for what need not stay in memory; None keeps all there.
+        number: number of the part.
+        statistics: counts of the part.
+        plan: keys of the counts.
+        decay: decay to apply to the counts.
+        folder: directory for the results; None keeps them in memory.
     """
     frame = (statistics if decay is None else decay.weigh(statistics)).collect()
     if not frame.height:
         return None
     part = compress_part(frame, plan)
-    pairs = keep(part.pairs, kept_in, f"pairs-{number:05d}", quickly=True)
-    again = plan.period or plan.auxiliary_columns or plan.randomized
-    rows = keep(frame, kept_in, f"rows-{number:05d}") if again else None
-    part = replace(part, pairs=part.pairs.clear())  # which are the large part of it
-    return part if kept_in is None else store_part(part, number, kept_in), pairs, rows
+    pairs = keep(part.pairs, folder, f"pairs-{number:05d}", quickly=True)
+    has_later_tests = plan.period or plan.auxiliary_columns or plan.randomized
+    rows = keep(frame, folder, f"rows-{number:05d}") if has_later_tests else None
+    part = replace(part, pairs=part.pairs.clear())
+    return part if folder is None else store_part(part, number, folder), pairs, rows
 
 
-def _on_rows(rows: KeptFrame, work: Callable[[pl.DataFrame], Made]) -> Made:
+def _load_and_apply(rows: KeptFrame, work: Callable[[pl.DataFrame], Output]) -> Output:
     return work(rows.load())
 
 
 MOST_VALUES = 10_000
-"""Each is a result of its own: a column with more of them names pages or users rather than markets."""
+"""Most values of a column to fit each separately: a column of more values names pages or users, not markets."""
 
 
 @dataclass(frozen=True)
 class ValueOfColumn:
     """A value of a column, and the counts of its rows."""
 
-    value: object  # as the log has it; None where the column is empty
-    impressions: float  # how many there are, or the sum of their weights
-    clicks: float  # on them, or the sum of their weights
-    # Makes its counts, as those of a log in which there is nothing else. Its rows are those of the whole log.
-    count: Callable[[], CountedLog]
+    value: object  # None for empty cells
+    impressions: float  # number of impressions, or the sum of their weights
+    clicks: float  # number of clicks, or the sum of their weights
+    count: Callable[[], CountedLog]  # count the rows with this value; `rows` of the result are those of the whole log
 
 
 def count_by_value(
@@ -536,37 +537,37 @@ def count_by_value(
     """Read a log once and count it separately for each value of a column.
 
     Args:
-        log: it is read once.
-        plan: what is counted for each value; the column is none of its keys.
-        column: of the log, which was opened with it as a stratum.
-        engine: reads and counts.
-        progress: where stages are reported.
-        factor: what a day is worth of the next one, if older days weigh less.
+        log: the log, opened with `column` as a stratum.
+        plan: keys of the counts of each value, without `column`.
+        column: column of the log.
+        engine: engine that reads and counts.
+        progress: progress display.
+        factor: weight of a day relative to the next day; by default all days weigh the same.
 
     Returns:
-        How the log was read, the facts of its counts, and its values, the empty one last.
+        The log, the facts of its counts, and its values in ascending order, the empty one last.
 
     Raises:
-        SchemaError: the log breaks the contract, or has too many values, or one that is NaN or infinite.
+        SchemaError: the log breaks the contract, or the column has too many values, or NaN or an infinite one.
     """
     read = read_log(log, replace(plan, strata=(column, *plan.strata)), engine, progress)
-    statistics = WithFacts(read.statistics(read.plan))
+    statistics = PartsWithFacts(read.statistics(read.plan))
     folder = engine.scratch / "by-value"
     folder.mkdir(mode=0o700)
     plan = replace(read.plan, strata=tuple(name for name in read.plan.strata if name != column))
-    part = partial(_parted, column=column, columns=plan.columns, folder=folder)
-    parts = defaultdict[object, list[_OfPart]](list)
+    split = partial(_split_by_value, column=column, columns=plan.columns, folder=folder)
+    parts = defaultdict[object, list[_CountsOfValue]](list)
     with progress.stage(f"counting by {column}", statistics.number) as stage:
-        for of_part in statistics.map(part):
+        for counts_by_value in statistics.map(split):
             stage.advance()
-            for value, rows in of_part:
-                # NaN differs from itself, so that parts never meet.
+            for value, counts in counts_by_value:
+                # NaN is equal to no other NaN: it is no key.
                 if isinstance(value, float) and not isfinite(value):
                     raise SchemaError(
                         f"column {column!r} holds {value}, which names no part of a log. Leave it empty in these rows, "
                         "or take them out."
                     )
-                parts[value].append(rows)
+                parts[value].append(counts)
     if len(parts) > MOST_VALUES:
         raise SchemaError(
             f"column {column!r} has {len(parts):,} values, and each would be a result of its own; {MOST_VALUES:,} are "
@@ -574,11 +575,10 @@ def count_by_value(
         )
 
     def count(number: int, value: object) -> CountedLog:
-        """Count the rows with a value, without pages."""
         own = folder / f"value-{number:05d}"
         own.mkdir(mode=0o700)
         decay = None if factor is None or read.days is None else Decay(factor, read.days.newest)
-        rows = engine.parts_of([kept.scan() for kept, _, _ in parts[value]])
+        rows = engine.parts_of([stored.scan() for stored, _, _ in parts[value]])
         counted, pairs = compress(rows, plan, engine, progress, decay, own)
         only = pl.col(column).eq_missing(pl.lit(value, read.log.schema[column]))
         counted = replace(counted, compute_row_order=partial(order_within, read, plan, only))
@@ -592,16 +592,15 @@ def count_by_value(
     return read, statistics.facts, values
 
 
-_OfPart = tuple[KeptFrame, float, float]
-"""Counts of a part of the log for one value: rows, impressions and clicks."""
+_CountsOfValue = tuple[KeptFrame, float, float]
+"""Statistics of one part and value, and their sums of impressions and clicks."""
 
 
-def _parted(
+def _split_by_value(
     number: int, statistics: pl.LazyFrame, column: str, columns: tuple[str, ...], folder: Path
-) -> list[tuple[object, _OfPart]]:
+) -> list[tuple[object, _CountsOfValue]]:
     """Split the statistics of a part by value and write each to disk."""
-    frame = statistics.collect()
-    parted = frame.partition_by(column, as_dict=True, maintain_order=True)
+    by_value = statistics.collect().partition_by(column, as_dict=True, maintain_order=True)
     return [
         (
             value,
@@ -611,5 +610,5 @@ def _parted(
                 float(rows[CLICKS].sum()),
             ),
         )
-        for place, ((value,), rows) in enumerate(parted.items())
+        for place, ((value,), rows) in enumerate(by_value.items())
     ]

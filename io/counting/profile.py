@@ -1,6 +1,6 @@
 """The profile of a log: named quantities, which the table of faults (`io/log/faults.toml`) compares with limits.
 
-They come from the counts, as these are made (`WithFacts`), from a sample of whole pages, and from the first rows.
+They come from the counts, as these are made (`PartsWithFacts`), from a sample of whole pages, and from the first rows.
 
 Click rates by day come from the statistics that are there anyway, part by part. Of a store only the days are read that
 are nearest to a new one, so that adding a day costs no more as the store grows.
@@ -51,7 +51,7 @@ from posbias.core.log.pages import FEWER_THAN_EXPECTED
 from posbias.core.models import get_model
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
-from posbias.io.counting.count import WithFacts, store_part
+from posbias.io.counting.count import PartsWithFacts, store_part
 from posbias.io.counting.first_rows import FirstRows, base_quantities, first_row_quantities, look_at_first_rows
 from posbias.io.engines.engine import Engine, ReadLog, collected, sample_rows, sums_by
 from posbias.io.log.click_log import Log
@@ -527,7 +527,7 @@ def _counted(
     A sample that cannot be compared says nothing of the whole: then all of it is looked at.
     """
     for most in (MOST_PARTS, None):
-        counts = WithFacts(read.statistics(plan))
+        counts = PartsWithFacts(read.statistics(plan))
         work = partial(_of_part, plan=plan, kept_in=None if counts.in_memory else engine.scratch, most=most)
         parts = list[tuple[LogDetails, PartStatistics | None, pl.DataFrame]]()
         with progress.stage("counting", counts.number) as stage:

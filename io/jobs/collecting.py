@@ -10,7 +10,7 @@ from posbias.core.check import LogFacts
 from posbias.core.counts.odd_days import Change, DayReport, LackingDays, positions_in_words
 from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.io.counting import profile
-from posbias.io.counting.count import WithFacts, count_pages, days_of_statistics, order_within, read_log
+from posbias.io.counting.count import PartsWithFacts, count_pages, days_of_statistics, order_within, read_log
 from posbias.io.counting.merge import known_days, merge_statistics
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.jobs import tables
@@ -233,7 +233,7 @@ def _counted(
     """Count a log into a directory."""
     read = read_log(log, job.plan, engine, result.progress)
     metadata = StatisticsMetadata(read.plan, read.sources, read.rows)
-    parts = WithFacts(read.statistics(read.plan))
+    parts = PartsWithFacts(read.statistics(read.plan))
     with result.progress.stage("counting", parts.number) as stage:
         segment = write_segment(parts, folder, metadata, on_part=stage.advance)
     order = order_within(read, read.plan)

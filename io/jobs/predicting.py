@@ -16,7 +16,7 @@ from posbias.core.evaluation.break_even import bends
 from posbias.core.evaluation.prediction import CLASS, CellTheta, PageSlope, Prediction, Scope, page_slope
 from posbias.core.fit.propensities import choose_propensities
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUERY, Roles
-from posbias.io.counting.count import WithFacts, count_pages, merged_parts, read_log
+from posbias.io.counting.count import PartsWithFacts, count_pages, merged_parts, read_log
 from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.fits.saved_fit import PreviousFit
@@ -256,7 +256,7 @@ def _opened(job: Job, given: PredictionOptions, engine: Engine, result: Result) 
     days = [] if read.days is None else read.days.in_order
     _check_days(days, given)
     plan = replace(read.plan, model=by_position(read.plan).model)  # last clicks are looked at in some pages
-    parts = WithFacts(read.statistics(plan))
+    parts = PartsWithFacts(read.statistics(plan))
     yield plan, parts, rankings, days, count_pages(read, read.plan), read.some_pages
     result.faults += faults_of_log(read, parts.facts, plan)
 
