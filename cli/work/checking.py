@@ -35,8 +35,8 @@ from posbias.core.roles import has_role_word
 from posbias.core.schema import CLICK
 from posbias.core.training.weights import as_count
 from posbias.io.counting.count import check_estimable, order_of_log, read_log
-from posbias.io.counting.first_rows import find_layout, look_at_first_rows
-from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, Look, look_at, profile, profile_of_days
+from posbias.io.counting.first_rows import find_layout, read_first_rows
+from posbias.io.counting.profile import PBM, ROWS_OF_CHECK, LogSurvey, profile, profile_of_days, survey_log
 from posbias.io.engines.engine import ReadLog
 from posbias.io.fits.verdicts import feedback_before_a_run, model_reasons, row_order_reason
 from posbias.io.forms import page_structure, recognition
@@ -315,9 +315,9 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
                 text = f"{plural(sum(bad.values()), 'rows')} of {read.rows.read:,} break the rules ({reasons})"
                 text += "".join(f". {cut.removesuffix('.')}" for cut in cut_off(log))
                 view = view.with_findings([Finding(text, ("--on-bad-rows", "drop"))])
-            look = look_at(read, read.plan, engine, progress)
+            look = survey_log(read, read.plan, engine, progress)
             with progress.stage("looking at columns"):
-                first = look_at_first_rows(read, ROWS_OF_CHECK, None if look is None else look.sample)
+                first = read_first_rows(read, ROWS_OF_CHECK, None if look is None else look.sample)
             clients = None if first is None else first.clients
             facts, pages, lost = (None, None, None) if look is None else (look.facts, look.pages, look.lost)
             clicks = [each.options for each in view.findings if each.options[:1] == ("--click",) and not each.certain]
@@ -338,7 +338,7 @@ def _content(
     view: LogView,
     log: Log,
     read: ReadLog | None,
-    look: Look | None,
+    look: LogSurvey | None,
     clients: Clients | None,
     faults: Sequence[Reason],
     feedback: Sequence[Reason],
@@ -381,7 +381,7 @@ def _content(
     return msgspec.to_builtins(content)  # values of contexts may be of any type
 
 
-def _against(log: Log, look: Look | None, model: str, *, refused: bool) -> Iterator[Reason]:
+def _against(log: Log, look: LogSurvey | None, model: str, *, refused: bool) -> Iterator[Reason]:
     """Why the log cannot carry an estimate, and a column that was not used."""
     sentences: list[str] = []
     if look is None:
@@ -394,7 +394,7 @@ def _against(log: Log, look: Look | None, model: str, *, refused: bool) -> Itera
     yield from (reason for reason in doubts(log) if reason.code == "counts-not-used")
 
 
-def _headline(look: Look | None, model: str) -> str:
+def _headline(look: LogSurvey | None, model: str) -> str:
     """How much of the log can be estimated, and how well."""
     outlook = None if look is None else next((one for one in look.outlooks if one.model == model), None)
     if look is None or outlook is None or not len(outlook.errors):
@@ -407,7 +407,7 @@ def _headline(look: Look | None, model: str) -> str:
     )
 
 
-def _of_look(look: Look, wanted: str) -> dict[str, Any]:
+def _of_look(look: LogSurvey, wanted: str) -> dict[str, Any]:
     facts, moved, pages, days = look.facts, look.moved, look.pages, list(map(str, look.details.days))
     documents, documents_exact = number_of(look.details.docs)
     models: dict[str, dict[str, Any]] = {}

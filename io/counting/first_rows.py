@@ -35,20 +35,21 @@ from posbias.io.log.scan import reading
 from posbias.io.log.sql import sql_counted_from, sql_name, sql_of_first_pages, sql_text, sql_where
 from posbias.io.log.times import free_columns
 
-_MOST_COLUMNS = 40  # that no role takes, in the order of the log
-_FEWEST = 1000  # rows, by which clients are judged
-_NAMED = 3  # clients, in a sentence
-_FEW = 0.005  # share of the clients that robots are: where very many stand out, these may be people like others
-_ROWS_OF_ORDER = 1 << 15  # whose order is looked at: more would say the same
-_FEWEST_PAGES = 100  # whose order says something
-_DEEPEST = 50  # position at which what a column decides is looked for
+_MOST_COLUMNS = 40  # most columns without a role to analyse, in the order of the log
+_FEWEST_CLIENT_ROWS = 1000  # fewest rows to detect robots
+_MOST_NAMED_CLIENTS = 3  # in a sentence
+_ROBOT_SHARE = 0.005  # largest share of robots among the clients: more clients that stand out may be people
+_ROWS_OF_ORDER = 1 << 15  # most rows to analyse the order of documents
+_FEWEST_PAGES = 100  # fewest pages to analyse the order of documents
+_DEEPEST = 50  # last position at which effects of a column are estimated
 _BELOW = why_rejected(RowRejection.POSITION_BELOW_BASE)
-_COUNTED = (0, int(RowRejection.POSITION_BELOW_BASE))  # rows by which pages start where they do
+_CODES_OF_BASES = (0, int(RowRejection.POSITION_BELOW_BASE))  # `rejected` of rows that show where pages start
 _OTHER, _USUAL = "posbias_other_base", "posbias_usual_base"
-_MOST_STARTS = 400  # values that may tell bases apart: versions of a client, or days
-_MIXED = 0.02  # share of the pages of the other base that it may miss: restarts and changes during a day
-_OWN = 2.0  # times as far as for all, that results move for a user who clicked them
-_FALSE = 0.001  # share of the logs without such a column in which one is named
+_MOST_VALUES_OF_BASES = 400  # most values of a column that separates bases: versions of a client, or days
+_MOST_LISTED = 2  # most values of such a column that are listed one by one, not as a range
+_MIXED = 0.02  # largest share of the other base's pages that such a column may miss: changes during a day
+_OWN = 2.0  # least movement of a user's own clicked results, relative to the movement for all users
+_FALSE = 0.001  # probability to name a column if no column has an effect
 
 
 @dataclass(frozen=True)
@@ -56,28 +57,28 @@ class FirstRows:
     """The first accepted rows of a log."""
 
     rows: pl.DataFrame  # canonical impressions
-    columns: tuple[str, ...]  # those that no role takes, beside them
-    clients: Clients | None  # None where no column is called like one, or too few rows have it
-    bases: Mapping[str, Quantity] = field(default_factory=dict[str, Quantity])  # pages that count from another base
+    columns: tuple[str, ...]  # further columns of `rows`, without a role
+    clients: Clients | None  # None if no column is named like a user's, or too few rows have a value there
+    bases: Mapping[str, Quantity] = field(default_factory=dict[str, Quantity])  # see `_base_quantities`
 
 
-def look_at_first_rows(read: ReadLog, most: int, sample: pl.DataFrame | None) -> FirstRows | None:
+def read_first_rows(read: ReadLog, most: int, sample: pl.DataFrame | None) -> FirstRows | None:
     """Read the first rows again, with columns that the engine does not retain.
 
     Args:
         read: the log.
-        most: how many rows are read at most.
-        sample: of its pages, which serves where it has no other columns, or is made of raw files.
+        most: maximum number of rows.
+        sample: sample of pages, used instead if the log has no further columns, or comes from raw files or sums.
 
     Returns:
-        None where there are no rows to look at.
+        None if the sample would be used and there is none.
     """
     log = read.log
     parts_of_session = log.roles.session if len(log.roles.session) > 1 else ()
     names = [*log.roles.cluster, *_free_columns(log), *parts_of_session]
     columns = tuple(name for name in dict.fromkeys(names) if name not in RESERVED)[:_MOST_COLUMNS]
-    is_read = sample is not None and not columns and _BELOW not in read.rejected
-    if log.raw is not None or log.roles.impressions is not None or is_read:
+    sample_suffices = sample is not None and not columns and _BELOW not in read.rejected
+    if log.raw is not None or log.roles.impressions is not None or sample_suffices:
         return None if sample is None else FirstRows(sample, (), None, _base_quantities(sample, (), log))
     counted = _read_first_rows(log, columns, most)
     rows = good_rows(counted.lazy()).collect()
@@ -85,23 +86,23 @@ def look_at_first_rows(read: ReadLog, most: int, sample: pl.DataFrame | None) ->
 
 
 def _read_first_rows(log: Log, columns: Sequence[str], most: int) -> pl.DataFrame:
-    """Read the first rows with further columns, including rows above the first position."""
-    seen = replace(log, roles=replace(log.roles, cluster=tuple(columns)))
+    """Read the first rows with further columns, including rows whose position is below the base."""
+    impressions = replace(log, roles=replace(log.roles, cluster=tuple(columns))).impressions
     with reading([*log.sources, *log.click_sources]):
-        known = seen.impressions.collect_schema()
-        wanted = (SESSION, QUERY, DOC, POSITION, CLICK, PERIOD, REJECTED, *log.roles.cell, *columns)
-        kept = [name for name in dict.fromkeys(wanted) if name in known]
-        rows = seen.impressions.select(kept).filter(pl.col(REJECTED).is_in(_COUNTED)).head(most)
+        schema = impressions.collect_schema()
+        names = (SESSION, QUERY, DOC, POSITION, CLICK, PERIOD, REJECTED, *log.roles.cell, *columns)
+        present = [name for name in dict.fromkeys(names) if name in schema]
+        rows = impressions.select(present).filter(pl.col(REJECTED).is_in(_CODES_OF_BASES)).head(most)
         return rows.collect(engine="streaming")
 
 
 def _base_quantities(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> dict[str, Quantity]:
-    """Find pages whose positions start at another base than most, and the column or days that separate them.
+    """Quantities of pages whose positions start at another base than most, and the column or days that separate them.
 
     Args:
-        rows: canonical impressions, those above the first position among them.
-        columns: beside them.
-        log: they are of.
+        rows: canonical impressions, including rows whose position is below the base.
+        columns: further columns of `rows`.
+        log: the log.
     """
     shifted, time = find_shifted_pages(rows, log.roles.cell), log.roles.timestamp
     if shifted is None:
@@ -117,11 +118,11 @@ def _base_quantities(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> di
         counts = pages.group_by(name).agg(is_other.sum().alias(_OTHER), (~is_other).sum().alias(_USUAL)).sort(name)
         others, known = counts.filter(pl.col(_OTHER) > pl.col(_USUAL))[name].to_list(), counts[name].to_list()
         missed = counts.select(pl.min_horizontal(_OTHER, _USUAL).sum()).item()
-        if None in others or len(known) > _MOST_STARTS or missed > _MIXED * shifted.pages:
+        if None in others or len(known) > _MOST_VALUES_OF_BASES or missed > _MIXED * shifted.pages:
             continue
         texts, at = [sql_text(value) for value in others], known.index(others[0])
         which, condition = f"{column} {', '.join(texts)}", f"{key} IN ({', '.join(texts)})"
-        if len(others) > _NAMED - 1 and others == known[at : at + len(others)]:
+        if len(others) > _MOST_LISTED and others == known[at : at + len(others)]:
             which, condition = f"{column} {texts[0]} to {texts[-1]}", f"{key} BETWEEN {texts[0]} AND {texts[-1]}"
         own = None if log.raw_sources or log.request.query or log.nesting or log.roles.page else log.roles.position
         how = sql_counted_from(own, shifted.usual[0] - shifted.span[0], condition) if own else ""
@@ -132,7 +133,7 @@ def _base_quantities(rows: pl.DataFrame, columns: Sequence[str], log: Log) -> di
 
 
 def base_quantities(shifted: ShiftedPages, log: Log) -> dict[str, Quantity]:
-    """Return where pages start and end, in the positions of the log."""
+    """Quantities of shifted pages: their number, and first and last positions, as the log numbers positions."""
     base = log.request.rules.position_base - 1 if log.raw is None else 0
     places = ("shifted_first", "shifted_last", "usual_first", "usual_last")
     own = [place + base for place in (*shifted.span, *shifted.usual)]
@@ -140,69 +141,66 @@ def base_quantities(shifted: ShiftedPages, log: Log) -> dict[str, Quantity]:
 
 
 def _free_columns(log: Log) -> list[str]:
-    """Columns without a role whose values may be labels."""
-    schema = log.flat_schema
-    kinds = {name: schema[name] for name in free_columns(log) if name in schema}
-    return [name for name, kind in kinds.items() if not (kind.is_temporal() or kind.is_nested())]
+    """Columns without a role, other than times and nested columns."""
+    types = {name: log.flat_schema[name] for name in free_columns(log) if name in log.flat_schema}
+    return [name for name, dtype in types.items() if not (dtype.is_temporal() or dtype.is_nested())]
 
 
 def _clients(rows: pl.DataFrame, names: Sequence[str], log: Log) -> Clients | None:
-    """Summarise clients: by the user column with most values, or else the visit column; None if there are too few."""
+    """Summarise clients by the user column with most values, or else the visit column; None if there are too few."""
     plain = {name: plain_name(name) for name in names}
     columns = [name for name in names if plain[name] in CLIENTS] or [name for name in names if plain[name] in VISITS]
     if not columns:
         return None
-    column = columns[0] if len(columns) == 1 else max(columns, key=lambda name: rows[name].n_unique())
+    column = max(columns, key=lambda name: rows[name].n_unique())
     shown, clicked = pl.len().cast(pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
     counts = rows.drop_nulls(column).group_by(pl.col(column).alias(CLIENT), POSITION).agg(shown, clicked)
     sizes = counts.group_by(CLIENT).agg(pl.col(IMPRESSIONS).sum())[IMPRESSIONS].to_list()
-    if sum(sizes) < _FEWEST or len(sizes) < FEWEST_CLIENTS:
+    if sum(sizes) < _FEWEST_CLIENT_ROWS or len(sizes) < FEWEST_CLIENTS:
         return None
     can_query = not log.raw_sources and log.request.query is None
     return Clients(column, len(sizes), sum(sizes), max(sizes) / sum(sizes), robots_among(counts), can_query)
 
 
 def first_row_quantities(first: FirstRows, log: Log) -> dict[str, Quantity]:
-    """Quantities of clients, ids, the order of pages, and columns that decide relevance."""
+    """Quantities of clients, ids, the order of documents on pages, and the column that affects relevance most."""
     rows = first.rows
     if not rows.height:
         return {}
-    of_rows: dict[str, Quantity] = {
+    quantities: dict[str, Quantity] = {
         "rows_looked_at": rows.height,
         **of_ids(rows, log),
         **_order_quantities(rows),
         **first.bases,
     }
     if rows[QUERY].dtype == pl.String and not log.roles.no_query and log.roles.query:
-        # Documents of pages that nobody searched for share the empty query.
+        # Pages without a search share the empty query.
         column, can_query = log.roles.query[0], not log.raw_sources and log.request.query is None
         condition = f"{sql_name(column)} <> ''"
         how = f": {sql_where(condition)}" if can_query else " of the files"
         empty = rows.filter(pl.col(QUERY).str.strip_chars() == "").height / rows.height
-        of_rows |= {"empty_queries": empty, "query_column": column, "without_empty": how}
-    returning = {} if first.clients is None else _returning_user_quantities(rows, first.clients, log)
-    return (
-        of_rows
-        | dict(first.bases)
-        | client_quantities(first.clients)
-        | returning
-        | _deciding_column(rows, first.columns)
-    )
+        quantities |= {"empty_queries": empty, "query_column": column, "without_empty": how}
+    if first.clients is not None:
+        quantities |= client_quantities(first.clients) | _returning_user_quantities(rows, first.clients, log)
+    return quantities | _deciding_column(rows, first.columns)
 
 
-def client_quantities(clients: Clients | None) -> dict[str, Quantity]:
+def client_quantities(clients: Clients) -> dict[str, Quantity]:
     """Quantities of the largest client, and of clients that click like robots."""
-    if clients is None:
-        return {}
-    known = {"client_column": clients.column, "largest_client": clients.share, "rows_of_clients": clients.rows}
+    quantities: dict[str, Quantity] = {
+        "client_column": clients.column,
+        "largest_client": clients.share,
+        "rows_of_clients": clients.rows,
+    }
     robots = clients.robots
     if robots is None:
-        return known
-    names = ", ".join(map(sql_text, robots.names[:_NAMED])) + (", ..." if len(robots.names) > _NAMED else "")
+        return quantities
+    names = ", ".join(map(sql_text, robots.names[:_MOST_NAMED_CLIENTS]))
+    names += ", ..." if len(robots.names) > _MOST_NAMED_CLIENTS else ""
     how = sql_where(f"({sql_name(clients.column)} IN ({names})) IS NOT TRUE")
-    return known | {
+    return quantities | {
         "clients": clients.number,
-        "few_clients": max(_FEW * clients.number, 1),
+        "few_clients": max(_ROBOT_SHARE * clients.number, 1),
         "robots": len(robots.names),
         "robot_names": names,
         "all_robots": ", ".join(robots.names),
@@ -214,23 +212,23 @@ def client_quantities(clients: Clients | None) -> dict[str, Quantity]:
 
 
 def _returning_user_quantities(rows: pl.DataFrame, clients: Clients, log: Log) -> dict[str, Quantity]:
-    """Test whether results move for the user who clicked them, unlike for all users; by times, or the order of rows.
+    """Quantities of results that move for the user who clicked them, more than for all users; empty if they do not.
 
-    The test of feedback is made within (query, user). Theta of each user's first pages, on which nothing has moved yet,
-    is compared with that of all pages.
+    The test of feedback is made within (query, user), by times or the order of rows. Theta is compared between all
+    pages and the first page of each (query, user), on which nothing has moved yet.
     """
     user, plan, roles = clients.column, StatisticsPlan(get_model("pbm")), log.roles
     known = rows.drop_nulls(user)
     known = known.sort(PERIOD, maintain_order=True) if PERIOD in known.columns else known
-    apart = known.with_columns(pl.struct(QUERY, user).rank("dense").alias(QUERY))
-    own = feedback_by_rows(order_of_rows([apart.lazy()], plan))
+    by_user = known.with_columns(pl.struct(QUERY, user).rank("dense").alias(QUERY))
+    own = feedback_by_rows(order_of_rows([by_user.lazy()], plan))
     if own is None or not own.rejected:
         return {}
-    of_all = feedback_by_rows(order_of_rows([known.lazy()], plan))
-    if of_all is not None and abs(own.move) < _OWN * abs(of_all.move):
+    overall = feedback_by_rows(order_of_rows([known.lazy()], plan))
+    if overall is not None and abs(own.move) < _OWN * abs(overall.move):
         return {}
     change = None
-    if SESSION in known.columns:  # on the first pages, nothing has moved yet
+    if SESSION in known.columns:
         first = known.filter(pl.col(SESSION) == pl.col(SESSION).first().over(QUERY, user))
         both = (
             _theta_by_position(known)
@@ -247,7 +245,7 @@ def _returning_user_quantities(rows: pl.DataFrame, clients: Clients, log: Log) -
 
 
 def _order_quantities(rows: pl.DataFrame) -> dict[str, Quantity]:
-    """Shares of pages whose documents are sorted by id, or by click."""
+    """Shares of pages whose documents are sorted by id, or by click; empty if there are too few pages."""
     order = page_order(rows.head(_ROWS_OF_ORDER)) if SESSION in rows.columns else None
     if order is None or order["pages"] < _FEWEST_PAGES:
         return {}
@@ -262,18 +260,15 @@ def _order_quantities(rows: pl.DataFrame) -> dict[str, Quantity]:
 
 
 def _deciding_column(rows: pl.DataFrame, columns: Sequence[str]) -> dict[str, Quantity]:
-    """The column that decides relevance most; empty if none does."""
+    """Quantities of the column that affects relevance most, by `relevance_score`; empty if no score is significant."""
     rows = rows.filter(pl.col(POSITION) <= _DEEPEST)
-    found = [(name, relevance_score(rows, name)) for name in page_level_columns(rows, columns)]
-    scores = [(score, name) for name, score in found if score is not None]
+    names = page_level_columns(rows, columns)
+    scores = [(score, name) for name in names if (score := relevance_score(rows, name)) is not None]
     score, name = max(scores, default=(-np.inf, ""))
     if score <= NormalDist().inv_cdf(1 - _FALSE / max(len(scores), 1)):
         return {}
-    without, apart = (
-        _theta_by_position(rows),
-        _theta_by_position(rows.with_columns(pl.struct(QUERY, name).rank("dense").alias(QUERY))),
-    )
-    both = without.join(apart, on=POSITION, suffix="_apart").drop_nans()
+    by_value = rows.with_columns(pl.struct(QUERY, name).rank("dense").alias(QUERY))
+    both = _theta_by_position(rows).join(_theta_by_position(by_value), on=POSITION, suffix="_apart").drop_nans()
     if not both.height:
         return {}
     changes = (both["theta"] / both["theta_apart"]).log().abs()
@@ -297,32 +292,31 @@ _PEOPLE_WORDS = {
     *("device", "os", "platform", "browser", "app", "client", "user", "member", "customer", "gender", "age", "segment"),
     *("country", "market", "region", "city", "locale", "language", "lang", "shop", "store", "channel", "referrer"),
 }
-_ROWS_OF_LAYOUT = 1 << 18  # whose curves are compared
-_MOST_LAYOUTS = 8  # values of a column that says what is on a page
-_SPLIT = 0.1  # change of a log propensity that is worth a sentence
-_SILENT = 20  # clicks to expect where there are none
+_ROWS_OF_LAYOUT = 1 << 18  # most rows to compare propensities between values of a column
+_MOST_LAYOUTS = 8  # most values of such a column
+_SPLIT = 0.1  # least reported difference of log propensities
+_SILENT = 20  # least expected clicks of a reported position without clicks
 
 
 def find_layout(log: Log) -> list[Finding]:
-    """Find a column, constant within pages, whose values have different propensities: of the page, or of its users.
+    """Return the page-level column whose values differ most in propensities, as a finding; empty if there is none.
 
-    It is compared as a cell, by the test of the product form. A column that decides relevance is left out (see
-    `relevance_score`).
+    Propensities are compared by the test of the product form, with the column as a cell column. Columns that affect
+    relevance (see `relevance_score`) are left out.
     """
     if not log.has_sessions or log.roles.cell or log.roles.context or log.raw is not None or log.roles.weight:
         return []
     columns = [name for name in _free_columns(log) if name not in RESERVED][:_MOST_COLUMNS]
     rows = _read_first_rows(log, columns, _ROWS_OF_LAYOUT).filter(pl.col(REJECTED) == 0, pl.col(POSITION) <= _DEEPEST)
     names = [name for name in page_level_columns(rows, columns) if rows[name].n_unique() <= _MOST_LAYOUTS]
-    level, found = _FALSE / max(len(names), 1), list[tuple[float, str, str]]()
+    level, effects = _FALSE / max(len(names), 1), list[tuple[float, str, str]]()
     for name in names:
-        how = _column_effect(rows, name, level)
-        decides = None if how is None else relevance_score(rows, name)
-        if how is not None and (decides is None or decides <= NormalDist().inv_cdf(1 - level)):
-            found.append((*how, name))
-    if not found:
+        effect = _column_effect(rows, name, level)
+        if effect is not None and (relevance_score(rows, name) or 0.0) <= NormalDist().inv_cdf(1 - level):
+            effects.append((*effect, name))
+    if not effects:
         return []
-    _, how, name = min(found)
+    _, how, name = min(effects)
     if not _PAGE_WORDS.isdisjoint(words_in(name)):
         return [Finding(f"{how}: it is part of where a result stands", option("--cell", name), certain=False)]
     if not _PEOPLE_WORDS.isdisjoint(words_in(name)):
@@ -332,7 +326,7 @@ def find_layout(log: Log) -> list[Finding]:
 
 
 def _column_effect(rows: pl.DataFrame, name: str, level: float) -> tuple[float, str] | None:
-    """Return the p-value and a sentence of how propensities differ by a column; None if they hardly differ."""
+    """Return the p-value and a sentence on how propensities differ by a column; None if they hardly differ."""
     statistics, estimate = _estimate(rows, (name,))
     if estimate is None or estimate.fitted is None:
         return None
@@ -342,14 +336,14 @@ def _column_effect(rows: pl.DataFrame, name: str, level: float) -> tuple[float, 
     counts = statistics.counts_by_cell().with_columns(pl.Series("theta", estimate.propensity))
     cells = counts.drop_nans("theta")
     usual, other, *_ = cells.group_by(name).agg(pl.col(IMPRESSIONS).sum()).sort(IMPRESSIONS, descending=True)[name]
-    of_usual, of_other = (cells.filter(pl.col(name).eq_missing(value)) for value in (usual, other))
-    pairs = of_usual.join(of_other, on=POSITION, maintain_order="left")
+    usual_cells, other_cells = (cells.filter(pl.col(name).eq_missing(value)) for value in (usual, other))
+    pairs = usual_cells.join(other_cells, on=POSITION, maintain_order="left")
     if not pairs.height:
         return None
     ratio, at = (pairs["theta_right"] / pairs["theta"]).to_list(), pairs[POSITION].to_list()
     text = f"where {name!r} is {other!r}, position {at[0]} gets {ratio[0]:.2f} of the attention that it gets with"
     text = f"{text} {usual!r}, and position {at[-1]} {ratio[-1]:.2f}"
-    silent = counts.filter(pl.col(name).eq_missing(other), pl.col(CLICKS) == 0).join(of_usual, on=POSITION)
+    silent = counts.filter(pl.col(name).eq_missing(other), pl.col(CLICKS) == 0).join(usual_cells, on=POSITION)
     silent = silent.filter(pl.col(IMPRESSIONS) * pl.col("clicks_right") > _SILENT * pl.col("impressions_right"))
     if silent.height:
         places = positions_in_words(silent[POSITION].sort().to_list())
@@ -358,7 +352,7 @@ def _column_effect(rows: pl.DataFrame, name: str, level: float) -> tuple[float, 
 
 
 def _theta_by_position(rows: pl.DataFrame) -> pl.DataFrame:
-    """Estimate `theta` by `position` from rows in memory, by the conditional estimator."""
+    """Estimate `theta` by `position` from rows in memory; without rows if it cannot be estimated."""
     statistics, estimate = _estimate(rows)
     if estimate is None:
         return pl.DataFrame(schema={POSITION: pl.Int32, "theta": pl.Float64})

@@ -1,16 +1,15 @@
 """Merge statistics into one directory, at a cost proportional to the new rows rather than to all rows.
 
-Segments are linked side by side. Rows of different days never have equal keys where the statistics keep the period, so
-there the days of a month that is over are written once more, sorted together, and that is all. Elsewhere the same pair
-has a row in every segment, and small segments are added up into larger ones now and then, so that neither their number
-nor the repeated rows get out of hand.
+The files of a segment are hard-linked, not copied. If statistics have a period, rows of different days have different
+keys: the days of a completed month are rewritten once, sorted together. Without a period, a pair has a row in every
+segment: small segments are added up into larger ones, so that the number of segments grows only logarithmically.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, count
 from pathlib import Path
 
 import polars as pl
@@ -28,13 +27,13 @@ from posbias.io.stores.metadata import Segment, StatisticsMetadata, same_totals
 from posbias.io.stores.store import Statistics, checked, link_segment, merge_metadata, plan_differences, write_segment
 
 _SMALL = 1 << 20
-"""Rows of statistics that are added up in a moment, so that it need not be put off."""
+"""Rows of statistics up to which segments are always added up: it takes a moment."""
 
 _MONTH = len("2026-01")
-"""Letters of a day that say its month."""
+"""Characters of the month in a day."""
 
 _WORTHWHILE = 3
-"""A segment is written again only together with this many times as many rows of smaller ones."""
+"""Least number of rows of smaller segments, per row of a segment that is rewritten together with them."""
 
 
 def merge_statistics(
@@ -47,10 +46,10 @@ def merge_statistics(
     """Write the sum of several statistics; the result does not depend on the order of the inputs.
 
     Args:
-        statistics: what is merged.
-        metadata: what they hold together. Where it decays, all counts are written anew, as one segment.
-        folder: where to.
-        engine: adds up.
+        statistics: the statistics to merge.
+        metadata: merged metadata; with a decay, all counts are rewritten, as one segment.
+        folder: the new directory.
+        engine: engine that adds up counts.
         on_part: called after each part that is written.
 
     Raises:
@@ -58,32 +57,37 @@ def merge_statistics(
     """
     if metadata.decay is None:
         with checked(statistics, engine.each, "bytes"):
-            return _side_by_side(statistics, metadata, folder, engine, on_part)
+            return _link_or_rewrite(statistics, metadata, folder, engine, on_part)
     with checked(statistics, engine.each):
         return [write_segment(merged_parts(statistics, metadata, engine), folder, metadata, on_part)]
 
 
-def _side_by_side(
+def _link_or_rewrite(
     statistics: Sequence[Statistics],
     metadata: StatisticsMetadata,
     folder: Path,
     engine: Engine,
     on_part: Callable[[], None],
 ) -> list[Segment]:
-    """Link the files of segments; rewrite segments of one month together, and add up small segments with equal keys."""
+    """Link the files of segments; rewrite segments of one month together, and add up small segments with equal keys.
+
+    Raises:
+        StatisticsError: the counts of a segment differ from its manifest.
+    """
     owned = [(entry, segment) for entry in statistics for segment in entry.segments]
-    owned.sort(key=lambda both: (both[1].days, sorted(both[1].sources)))
+    owned.sort(key=lambda entry_segment: (entry_segment[1].days, sorted(entry_segment[1].sources)))
     segments = [segment for _, segment in owned]
     finer = [segment for entry, segment in owned if entry.metadata.plan.period != metadata.plan.period]
-    # Segments that may have equal keys are added up, all of them or as many as are worth it.
+    # Segments that may have equal keys: all are added up if they are small, else those for which it pays.
     equal = [] if len(segments) == 1 or (metadata.plan.period and have_distinct_days(segments)) else segments
     equal = equal if sum(map(_rows, equal)) <= _SMALL else worth_adding_up(equal)
     small = [*finer, *(segment for segment in equal if segment not in finer)]
     cut = [segment for entry in statistics for segment in entry.cut]
-    months = have_distinct_keys(statistics, metadata.plan)  # then none are small
-    alone = [[segment] for segment in segments if segment not in small]
+    groups = [*([segment] for segment in segments if segment not in small), *([small] if small else [])]
+    if have_distinct_keys(statistics, metadata.plan):  # `small` is then empty
+        groups = group_by_month(segments)
     merged, n_parts = list[Segment](), 0
-    for group in group_by_month(segments) if months else [*alone, *([small] if small else [])]:
+    for group in groups:
         if len(group) == 1 and group[0] not in (*small, *cut):
             merged.append(link_segment(group[0], folder, n_parts))
         else:
@@ -94,7 +98,7 @@ def _side_by_side(
             ]
             parts = engine.add_up(frames, metadata.plan, distinct=group is not small)
             written = write_segment(parts, folder, described, on_part, n_parts)
-            counted, declared = (of.totals | {"rows": 0} for of in (written, expected))
+            counted, declared = (totals | {"rows": 0} for totals in (written.totals, expected.totals))
             if written.days != expected.days or not same_totals(counted, declared):
                 raise StatisticsError(
                     f"{group[0].parts[0].path.parent}: its counts differ from those in its manifest, or in that of "
@@ -119,7 +123,7 @@ def group_by_month(segments: Sequence[Segment]) -> list[list[Segment]]:
 
 
 def known_days(statistics: Sequence[Statistics]) -> list[Statistics]:
-    """Return statistics all of whose days occur in the others: parts of days, or repeated exports."""
+    """Return statistics all of whose days occur in other statistics: parts of days, or repeated exports."""
     owners = Counter(day for entry in statistics for day in entry.days)
     return [entry for entry in statistics if entry.days and all(owners[day] > 1 for day in entry.days)]
 
@@ -127,18 +131,15 @@ def known_days(statistics: Sequence[Statistics]) -> list[Statistics]:
 def worth_adding_up(segments: Sequence[Segment]) -> list[Segment]:
     """Return the smallest segments, in ascending order, whose addition pays; may be empty.
 
-    The last one taken is at most a third of the others together, so that whatever is written again ends up in a segment
-    that counts four times as many rows, and no row is written more than log4(all rows) times. Of those left, each is
-    more than a third of all smaller ones together, so that their number grows with the logarithm, too.
+    The largest of them has at most a third of the rows of the others together: every rewritten row gets into a segment
+    of at least four times as many rows, so that it is rewritten at most log4(all rows) times. Each segment that is left
+    has more than a third of the rows of all smaller ones, so that their number is logarithmic, too.
     """
     ascending = sorted(segments, key=_rows)
-    before = [0, *accumulate(map(_rows, ascending))]
-    worthwhile = [
-        number
-        for number, segment in enumerate(ascending, start=1)
-        if number > 1 and _WORTHWHILE * _rows(segment) <= before[number - 1]
-    ]
-    return ascending[: max(worthwhile, default=0)]
+    sizes = list(map(_rows, ascending))
+    candidates = zip(count(2), accumulate(sizes), sizes[1:], strict=False)
+    pays = [number for number, smaller, size in candidates if _WORTHWHILE * size <= smaller]
+    return ascending[: max(pays, default=0)]
 
 
 def _rows(segment: Segment) -> int:
@@ -148,15 +149,15 @@ def _rows(segment: Segment) -> int:
 def count_sides(
     sides: Sequence[tuple[str, Sequence[Statistics]]], engine: Engine, progress: Progress
 ) -> SufficientStatistics:
-    """Add a context `CURVE` that names the side of a comparison; rows on both sides count twice.
+    """Count statistics with a context `CURVE`, the side of a comparison; rows on both sides count twice.
 
     Args:
-        sides: each with its name, and the statistics that add up to it.
-        engine: where it is counted.
-        progress: where that is reported.
+        sides: name and statistics of each side.
+        engine: engine that adds up counts.
+        progress: progress display.
 
     Raises:
-        StatisticsError: they do not count the same, are damaged, or were replaced meanwhile.
+        StatisticsError: the statistics do not count the same, have decayed, are damaged, or were replaced meanwhile.
     """
     with ExitStack() as checks:
         for _, statistics in sides:
@@ -164,14 +165,14 @@ def count_sides(
         merged = [_merged(statistics) for _, statistics in sides]
         (_, (first, *_)), *others = sides
         for _, (other, *_) in others:
-            apart = plan_differences(first, other, any_period=True) + [
+            differences = plan_differences(first, other, any_period=True) + [
                 f"{name} holds {kind} and {other.key_types.get(name)}"
                 for name, kind in first.key_types.items()
                 if name != PERIOD and kind != other.key_types.get(name)
             ]
-            if apart:
+            if differences:
                 raise StatisticsError(
-                    f"{first.path} and {other.path} do not count the same: {'; '.join(apart)}. "
+                    f"{first.path} and {other.path} do not count the same: {'; '.join(differences)}. "
                     "Collect them with the same options, or compare fits."
                 )
         plan = replace(merged[0].plan, period=coarsest([metadata.plan.period for metadata in merged]))
@@ -181,10 +182,11 @@ def count_sides(
 
 
 def count_days(statistics: Sequence[Statistics], engine: Engine, progress: Progress) -> SufficientStatistics:
-    """Add the day as a context `CURVE`.
+    """Count statistics with the day as a context `CURVE`.
 
     Raises:
-        StatisticsError: they know no days, do not count the same, are damaged, or were replaced meanwhile.
+        StatisticsError: the statistics have no days, do not match, have decayed, are damaged, or were replaced
+            meanwhile.
     """
     with checked(statistics, engine.each):
         plan = _merged(statistics).plan
@@ -201,7 +203,7 @@ def count_days(statistics: Sequence[Statistics], engine: Engine, progress: Progr
 def _frames(
     statistics: Sequence[Statistics], plan: StatisticsPlan, curve: pl.Expr, by_curve: StatisticsPlan
 ) -> list[pl.LazyFrame]:
-    """Add the name of a curve as a column."""
+    """Return the frames of all segments with a column `CURVE`, with the columns of the plan `by_curve`."""
     return [
         frame.with_columns(curve.alias(CURVE)).select(by_curve.columns)
         for entry in statistics

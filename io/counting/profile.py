@@ -1,9 +1,9 @@
 """The profile of a log: named quantities, which the table of faults (`io/log/faults.toml`) compares with limits.
 
-They come from the counts, as these are made (`PartsWithFacts`), from a sample of whole pages, and from the first rows.
+Sources are the counts (`PartsWithFacts`), a sample of whole pages, and the first rows.
 
-Click rates by day come from the statistics that are there anyway, part by part. Of a store only the days are read that
-are nearest to a new one, so that adding a day costs no more as the store grows.
+Click rates by day come from the statistics, part by part. A new day is compared only with the nearest days of a store,
+so that adding a day costs no more as the store grows.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -52,7 +52,7 @@ from posbias.core.models import get_model
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION, WEIGHT
 from posbias.core.standard_errors.cluster import FEW_EFFECTIVE_CLUSTERS
 from posbias.io.counting.count import PartsWithFacts, store_part
-from posbias.io.counting.first_rows import FirstRows, base_quantities, first_row_quantities, look_at_first_rows
+from posbias.io.counting.first_rows import FirstRows, base_quantities, first_row_quantities, read_first_rows
 from posbias.io.engines.engine import Engine, ReadLog, collected, sample_rows, sums_by
 from posbias.io.log.click_log import Log
 from posbias.io.log.faults import Quantity, faults_in, is_top
@@ -64,29 +64,31 @@ from posbias.io.stores.metadata import Part, Segment
 from posbias.io.stores.store import Statistics, checked, scan_part
 
 ROWS_OF_CHECK, ROWS_OF_OTHERS = 1_000_000, 1 << 17
-"""The first rows, in which clients are looked for, by `check` and by other commands, which must not wait for it."""
+"""Maximum number of first rows to analyse: for `check`, and for other commands, which must be fast."""
 
 PAGES_OF_CHECK, PAGES_OF_OTHERS = 2_000_000, 1 << 17
-"""The rows of whole pages, in which gaps and late starts are looked for, by `check` and by other commands."""
+"""Approximate number of rows in the sample of whole pages: for `check`, and for other commands."""
 
 ROWS_TO_TEST = 1 << 17
-"""The rows of whole pages by which the model is tested."""
+"""Approximate number of rows in the sample of whole pages for tests of the model."""
 
-_NEARLY_ALL, _FEWEST_PLACES, _ROWS_OF_TOTAL = 0.9, 20, 3
+# A document is a total of the others if it has half of the impressions at this share of the (query, position), and at
+# so many at least, among those with so many documents
+_NEARLY_ALL, _FEWEST_PLACES, _FEWEST_DOCS = 0.9, 20, 3
 _HALVES, _PLACES, _ROWS = "halves", "places", "rows"
-_FEWEST_LOST = 20  # clicks: fewer may be lost by chance
-_HARDLY_ANY = 0.01  # of the pages without a click to expect: where users leave after a click, there are fewer, too
-_TIMES_EXPECTED = 10  # so many times what chance makes of the click rates of positions, that is
+_FEWEST_LOST = 20  # fewest lost clicks to report: fewer may be chance
+_HARDLY_ANY = 0.01  # of expected pages: where users leave after a click, pages are somewhat rarer than expected, too
+_TIMES_EXPECTED = 10  # pages clicked in full are improbable above so many times their expected number
 _SEED_OF_PAGES = 2
 
 _Quantities = dict[str, Quantity]
 
 
 def facts_of_rows(read: ReadLog, plan: StatisticsPlan) -> LogFacts | None:
-    """Facts of a log that is not counted; None if it has no rows."""
-    of_parts = read.buckets.map(partial(_facts_of_rows, deepest=plan.max_position))
-    known = [facts for facts in of_parts if facts is not None]
-    return add_facts(known) if known else None
+    """Compute the facts of a log from its rows, without statistics; None if it has no rows."""
+    by_part = read.buckets.map(partial(_facts_of_rows, deepest=plan.max_position))
+    facts_by_part = [facts for facts in by_part if facts is not None]
+    return add_facts(facts_by_part) if facts_by_part else None
 
 
 def _facts_of_rows(_: int, rows: pl.LazyFrame, deepest: int | None) -> LogFacts | None:
@@ -98,42 +100,44 @@ def _facts_of_rows(_: int, rows: pl.LazyFrame, deepest: int | None) -> LogFacts 
 
 
 def sample_of_pages(read: ReadLog, most: int, *, of_queries: bool = False) -> pl.DataFrame | None:
-    """Sample whole pages, about `most` rows; or all pages of a sample of queries. None without sessions.
+    """Sample whole pages, about `most` rows; with `of_queries`, all pages of some queries. None without sessions.
 
-    A page whose documents belong to several queries is chosen by its session, as else parts of it would be.
+    If pages have several queries, sessions are sampled, so that pages stay whole.
     """
     pages = read.some_pages
     if pages is None:
         return None
     one_in = -(-pages.select(pl.len()).collect(engine="streaming").item() // most)
     key = QUERY if of_queries and not read.log.page_rules.several_queries else SESSION
-    chosen = pages if one_in <= 1 else pages.filter(pl.col(key).hash(_SEED_OF_PAGES) % one_in == 0)
-    return chosen.collect(engine="streaming")
+    sample = pages if one_in <= 1 else pages.filter(pl.col(key).hash(_SEED_OF_PAGES) % one_in == 0)
+    return sample.collect(engine="streaming")
 
 
 def pages_to_test(read: ReadLog | None, plan: StatisticsPlan) -> CountedPages | None:
-    """Whole pages of some queries, by what was clicked above; None where there are none or they are not needed."""
+    """Count a sample of whole pages by the clicks above; None without pages or with weighted impressions."""
     pages = None if read is None or plan.weighted else read.some_pages
-    sample = None if pages is None else sample_rows([pages], ROWS_TO_TEST)[0]
-    by_position = replace(plan, position_bins=())  # of a bin's positions, one is clicked more than the other
-    return None if sample is None or not sample.height else count_pages(sample, by_position)
+    if pages is None:
+        return None
+    sample = sample_rows([pages], ROWS_TO_TEST)[0]
+    by_position = replace(plan, position_bins=())  # click rates differ within a bin of positions
+    return count_pages(sample, by_position) if sample.height else None
 
 
 def faults_of_log(
     read: ReadLog, facts: LogFacts | None, plan: StatisticsPlan, lost: LackingDays | None = None, *stated: str
 ) -> list[Reason]:
-    """Return the faults of a log, without those that its columns show (`doubts`).
+    """Return the faults of a log, without those of its columns (`doubts`).
 
     Args:
         read: the log.
-        facts: of its counts.
-        plan: what was counted.
-        lost: where clicks of days were lost.
-        stated: codes of other reasons, with which some faults are not stated.
+        facts: facts of its counts; None if there are no counts.
+        plan: keys of the counts.
+        lost: days and positions that lost clicks.
+        stated: codes of reasons that are stated already, which replace some faults.
     """
     sample = sample_of_pages(read, PAGES_OF_OTHERS)
     pages = None if sample is None else page_facts(sample, read.log.roles.cell)
-    first = look_at_first_rows(read, ROWS_OF_OTHERS, sample)
+    first = read_first_rows(read, ROWS_OF_OTHERS, sample)
     return faults_in(profile(read, facts, plan, pages, first) | profile_of_days(lost, read.log), stated)
 
 
@@ -158,7 +162,7 @@ def profile(
 
 
 def _count_quantities(facts: LogFacts, plan: StatisticsPlan, log: Log) -> _Quantities:
-    """Quantities of positions and queries; a bin of positions counts as its first."""
+    """Quantities of positions and queries; a bin of positions is its first position."""
     positions: list[int] = facts.positions[POSITION].to_list()
     shown, base = dict(facts.positions.select(POSITION, IMPRESSIONS).iter_rows()), log.request.rules.position_base
     from_0 = base <= 0 and log.raw is None and not plan.position_bins
@@ -186,12 +190,12 @@ def _count_quantities(facts: LogFacts, plan: StatisticsPlan, log: Log) -> _Quant
 def _page_quantities(pages: PageFacts, read: ReadLog, facts: LogFacts | None, plan: StatisticsPlan) -> _Quantities:
     """Quantities of a sample of pages, and of the ends of all pages."""
     ends, totals = read.totals.page_ends, read.totals
-    # If clicks were independent.
+    # Expected numbers of pages hold for independent clicks; else there are more pages without a click.
     rates = [] if facts is None else facts.positions["ctr"].head(ROWS_OF_LONG_PAGES).to_list()
     rows_clicked = (ends.clicks_above + ends.ended) / max(ends.rows_above + ends.pages, 1)  # of pages with a click
     in_all, rows_of_page = ends.pages + ends.without_click, ends.rows_above / max(ends.pages, 1) + 1
-    expected = in_all * (1 - rows_clicked) ** rows_of_page  # if clicks were independent: else there are more
-    rate = np.zeros(0) if facts is None else facts.positions[CLICKS].to_numpy() / max(in_all, 1)  # a page
+    expected = in_all * (1 - rows_clicked) ** rows_of_page
+    rate = np.zeros(0) if facts is None else facts.positions[CLICKS].to_numpy() / max(in_all, 1)  # clicks per page
     none = float(np.prod(1 - rate))
     several = pages.pages * (1 - none - none * float((rate / (1 - rate)).sum())) if (rate < 1).all() else 0.0
     thinned = pages.thinned
@@ -250,8 +254,8 @@ def profile_of_days(lost: LackingDays | None, log: Log | None) -> _Quantities:
     """Quantities of days that lost clicks, with the option that excludes them.
 
     Args:
-        lost: where they were.
-        log: that was counted; None of statistics.
+        lost: days and positions that lost clicks; None if there are none.
+        log: the log; None for stores.
     """
     if lost is None:
         return {}
@@ -259,8 +263,8 @@ def profile_of_days(lost: LackingDays | None, log: Log | None) -> _Quantities:
     time = None if log is None or log.raw_sources else log.roles.timestamp
     how = "`posbias collect --into STORE --remove-day DAY` takes one out of a store"
     if time is not None:
-        in_a_row = (date.fromisoformat(end) - date.fromisoformat(start)).days + 1 == len(lost.days) > 1
-        which = f"BETWEEN '{start}' AND '{end}'" if in_a_row else f"IN ({', '.join(map(repr, lost.days))})"
+        consecutive = (date.fromisoformat(end) - date.fromisoformat(start)).days + 1 == len(lost.days) > 1
+        which = f"BETWEEN '{start}' AND '{end}'" if consecutive else f"IN ({', '.join(map(repr, lost.days))})"
         how = sql_where(f"CAST({sql_name(time)} AS DATE) NOT {which}")
     down = lost.positions == lost.all_positions[lost.all_positions.index(first) :]
     instead = f", or these positions: --max-position {first - 1}" if down and first > lost.all_positions[0] + 1 else ""
@@ -278,7 +282,7 @@ def profile_of_days(lost: LackingDays | None, log: Log | None) -> _Quantities:
 
 
 def _sum_quantities(read: ReadLog) -> _Quantities:
-    """Quantities of a table of sums that lacks rows without clicks."""
+    """Quantities of a table of sums that lacks rows without clicks; empty if it lacks none."""
     by_size = pl.col(POSITION), pl.col(IMPRESSIONS).cast(pl.Int64)
     counts = {
         _ROWS: pl.len().cast(pl.Int64),
@@ -298,7 +302,7 @@ def _sum_quantities(read: ReadLog) -> _Quantities:
 
 
 def _total_row_quantities(read: ReadLog) -> _Quantities:
-    """Find a document of a table of sums that is the total of the other documents."""
+    """Quantities of a document that is the total of the others in a table of sums; empty if there is none."""
     counts = pl.concat(read.buckets.map(_dominant_documents)).group_by(DOC).sum().sort(_HALVES, descending=True)
     places, halves = int(counts[_PLACES].sum()), counts.filter(pl.col(DOC).is_not_null()).head(1)
     if not halves.height or halves[_HALVES].item() < max(_NEARLY_ALL * places, _FEWEST_PLACES):
@@ -309,9 +313,13 @@ def _total_row_quantities(read: ReadLog) -> _Quantities:
 
 
 def _dominant_documents(_: int, sums: pl.LazyFrame) -> pl.DataFrame:
-    """Count, by document, the (query, position) where it has half of the impressions; `doc` null counts all of them."""
+    """Count the (query, position) of three or more documents, by the document that has half of the impressions.
+
+    Returns:
+        `doc`, `halves` (their number) and `places`; the row with `doc` null has the number of all places.
+    """
     place, shown = (QUERY, POSITION), pl.col(IMPRESSIONS)
-    several = sums.group_by(*place, DOC).agg(shown.sum()).filter(pl.len().over(place) >= _ROWS_OF_TOTAL)
+    several = sums.group_by(*place, DOC).agg(shown.sum()).filter(pl.len().over(place) >= _FEWEST_DOCS)
     marked = several.with_columns((2 * shown == shown.sum().over(place)).cast(pl.Int64).alias(_HALVES)).collect()
     halves = marked.filter(pl.col(_HALVES) > 0).group_by(DOC).agg(pl.sum(_HALVES), pl.lit(0, pl.Int64).alias(_PLACES))
     places = pl.DataFrame({_HALVES: [0], _PLACES: [marked.select(place).n_unique()]})
@@ -319,7 +327,7 @@ def _dominant_documents(_: int, sums: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _weight_quantities(read: ReadLog) -> _Quantities:
-    """Mean weights of rows with and without a click."""
+    """Quantities of weights: the means of rows with and without a click, and their ratio."""
     sums = {"weight": pl.col(WEIGHT).cast(pl.Float64).sum(), _ROWS: pl.len().cast(pl.Int64)}
     by_click = sums_by(read.pieces, [pl.col(CLICK)], **sums)
     means = dict(by_click.select(CLICK, pl.col("weight") / pl.col(_ROWS)).iter_rows())
@@ -330,71 +338,71 @@ def _weight_quantities(read: ReadLog) -> _Quantities:
 
 
 _ENOUGH_ROWS = 1 << 20
-"""Rows of statistics of one counting whose queries stand for all of them."""
+"""Approximate number of rows per counting to sum by day, as a sample of queries."""
 
 _FIRST_ROWS = 100_000
-"""Rows of a text file that say where its positions start: to read all of it again would take too long."""
+"""Rows of a text file to find its first position: to read the whole file again would take too long."""
 
 _WHOLE_FILE = 1 << 62
-"""Rows of a slice of a file."""
+"""More rows than a file has: its slice is the whole file."""
 
-DaysSeen = tuple[list[DayReport], LackingDays | None]
-"""How days look beside others, and where clicks of days were lost, among all that were looked at."""
+DayComparison = tuple[list[DayReport], LackingDays | None]
+"""Comparison of each new day with others, and the days and positions that lost clicks."""
 
 
-def look_at_days_of_log(segment: Segment, engine: Engine) -> DaysSeen:
+def compare_days_of_log(segment: Segment, engine: Engine) -> DayComparison:
     """Compare each day of a log with its other days; a log of one day is not read."""
-    if len(segment.days) < 2:  # noqa: PLR2004 - one alone has nothing to be compared with
+    if len(segment.days) < 2:  # noqa: PLR2004
         return [], None
     counts = _counts_by_day([segment], segment.days, engine)
     return compare_days(counts, segment.days, ()), days_lacking_clicks(counts)
 
 
-def look_at_merged_days(statistics: Sequence[Statistics], store: Statistics | None, engine: Engine) -> DaysSeen:
+def compare_merged_days(statistics: Sequence[Statistics], store: Statistics | None, engine: Engine) -> DayComparison:
     """Compare the days of statistics to be merged.
 
     Args:
-        statistics: what is merged; where one of them keeps no days, each is compared as a whole.
-        store: the one of them that the others are added to, whose days are what is usual; None for each day with all
-            others.
-        engine: reads.
+        statistics: the statistics to merge; if one has no days, each is compared as a whole.
+        store: the one of `statistics` to which the others are added: their days are compared with its days. None
+            compares each day with all others.
+        engine: engine that reads.
 
     Raises:
-        StatisticsError: they were replaced meanwhile.
+        StatisticsError: the statistics were replaced meanwhile.
     """
-    with checked(statistics, engine.each, "nothing"):  # merging has looked at the parts
+    with checked(statistics, engine.each, "nothing"):  # merging has validated the parts
         by_day = all(entry.metadata.plan.period for entry in statistics)
         others = [entry for entry in statistics if entry is not store]
-        judged = sorted({name for entry in others for name in _names(entry, by_day=by_day)})
-        kept = () if store is None else _names(store, by_day=by_day)
-        known = [name for name in kept if name not in judged]
-        counts = [_counts_of(entry, judged, engine, by_day=by_day) for entry in others]
+        new = sorted({name for entry in others for name in _names(entry, by_day=by_day)})
+        store_names = () if store is None else _names(store, by_day=by_day)
+        known = [name for name in store_names if name not in new]
+        if store is not None and not known:
+            return [], None
+        counts = [_count_names(entry, new, engine, by_day=by_day) for entry in others]
         if store is not None:
-            compared = {other for day in judged for other in nearest_days(day, known)}
-            counts.append(_counts_of(store, compared, engine, by_day=by_day))
-            if not known:
-                return [], None
-        together = merge_day_counts(counts)
-        return compare_days(together, judged, known), days_lacking_clicks(together if by_day else None)
+            nearest = {other for day in new for other in nearest_days(day, known)}
+            counts.append(_count_names(store, nearest, engine, by_day=by_day))
+        merged = merge_day_counts(counts)
+        return compare_days(merged, new, known), days_lacking_clicks(merged if by_day else None)
 
 
 def _names(statistics: Statistics, *, by_day: bool) -> tuple[str, ...]:
-    """Names under which statistics are compared: their days, or their source as a whole."""
+    """Names under which statistics are compared: their days, or their path if they are compared as a whole."""
     return tuple(statistics.days) if by_day else (str(statistics.path),)
 
 
-def _counts_of(statistics: Statistics, compared: Iterable[str], engine: Engine, *, by_day: bool) -> pl.DataFrame:
-    """Counts of statistics under the names that are compared."""
+def _count_names(statistics: Statistics, compared: Iterable[str], engine: Engine, *, by_day: bool) -> pl.DataFrame:
+    """Sum the counts of statistics by name, for the names in `compared`."""
     own = _names(statistics, by_day=by_day)
     names = set(own) & set(compared)
     segments = [segment for segment in statistics.segments if names & set(segment.days if by_day else own)]
     return _counts_by_day(segments, names if by_day else own[0], engine)
 
 
-def look_at_files(log: Log, engine: Engine) -> list[DayReport]:
-    """Find files of a log whose positions start elsewhere than in its other files.
+def compare_files(log: Log, engine: Engine) -> list[DayReport]:
+    """Return reports on files whose positions start elsewhere than in most files of the log.
 
-    Only that: files of countries or devices may differ in all else.
+    Other differences are not reported: files of countries or devices may differ in all else.
     """
     if len(log.sources) < 2 or log.nesting is not None or log.raw is not None or log.raw_sources or log.request.export:  # noqa: PLR2004
         return []
@@ -405,13 +413,13 @@ def look_at_files(log: Log, engine: Engine) -> list[DayReport]:
     ]
     with reading(log.sources):
         counts = merge_day_counts(list(engine.each(frames, collected)))
-    return [look for look in compare_days(counts, names, ()) if look.starts_elsewhere]
+    return [report for report in compare_days(counts, names, ()) if report.starts_elsewhere]
 
 
 def _counts_by_day(segments: Sequence[Segment], name: str | Collection[str], engine: Engine) -> pl.DataFrame:
-    """Sum the counts of segments by day, for some days; or over all their rows, under one name.
+    """Sum the counts of segments by day, for a collection of days; or over all rows, under one name.
 
-    Of large countings, as many parts as say enough: each holds all there is of some queries.
+    Of a large segment only the first parts are read: each holds all counts of a sample of queries.
     """
     parts = list[Part]()
     for segment in segments:
@@ -421,7 +429,7 @@ def _counts_by_day(segments: Sequence[Segment], name: str | Collection[str], eng
 
 
 def count_part(part: Part, name: str | Collection[str]) -> pl.DataFrame:
-    """Sum the counts of one part by day, for some days; or over all its rows, under one name."""
+    """Sum the counts of one part by day, for a collection of days; or over all rows, under one name."""
     if isinstance(name, str):
         return count_by_day(scan_part(part), pl.lit(name)).collect(engine="streaming")
     on_days = scan_part(part).filter(pl.col(PERIOD).cast(pl.Date).is_in(list(map(date.fromisoformat, name))))
@@ -431,41 +439,39 @@ def count_part(part: Part, name: str | Collection[str]) -> pl.DataFrame:
 PBM, UBM = "pbm", "ubm"
 
 MOST_PARTS = 16
-"""Parts whose pairs are looked at: those of a larger log are a sample, as parts hold queries by their hash."""
+"""Most parts to compress: those of a larger log are a sample of queries, which are split into parts by their hash."""
 
 
 @dataclass(frozen=True)
-class Look:
+class LogSurvey:
     """Facts of a log, and the estimates to expect."""
 
-    facts: LogFacts  # of its counts
-    details: LogDetails  # of them
-    moved: Movement  # how documents move between positions; an estimate where not all queries were looked at
-    pages: PageFacts | None  # facts of its pages; None where it has no sessions
-    sample: pl.DataFrame | None  # of whole queries, from which these come
-    all_pages: int | None  # how many there are; an estimate where not all were looked at
-    outlooks: tuple[Outlook, ...]  # what each model can say, the position-based one first
-    why_not: dict[str, str]  # why a model is not among them
-    statistics: SufficientStatistics  # by which the position-based model was tested
-    tests: ModelTests | None  # of it; None where nothing can be estimated
-    lost: LackingDays | None = None  # where clicks of days were lost, by those queries that were looked at
+    facts: LogFacts  # facts of all counts
+    details: LogDetails  # further facts of all counts
+    moved: Movement  # movement of documents between positions; estimated from a sample of queries if the log is large
+    pages: PageFacts | None  # facts of `sample`; None without sessions
+    sample: pl.DataFrame | None  # all pages of a sample of queries; None without sessions
+    all_pages: int | None  # number of pages; an estimate if `sample` does not hold all; None without sessions
+    outlooks: tuple[Outlook, ...]  # the estimate to expect of each model, the position-based one first
+    why_not: dict[str, str]  # reasons why other models cannot be estimated
+    statistics: SufficientStatistics  # counts of all or a sample of queries, by the position-based model
+    tests: ModelTests | None  # tests of the position-based model; None if nothing can be estimated
+    lost: LackingDays | None = None  # days and positions that lost clicks, by `statistics`
 
 
-def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progress) -> Look | None:
-    """Look at a log; None if it has no row to count.
+def survey_log(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progress) -> LogSurvey | None:
+    """Survey a log; None if it has no row to count.
 
     Args:
         read: the log.
-        plan: what is counted, by the position-based model.
-        engine: where that is done.
-        progress: where stages are reported.
+        plan: keys of the counts, by the position-based model.
+        engine: engine that counts.
+        progress: progress display.
     """
-    if not read.rows.used:
+    survey = _survey_counts(read, plan, engine, progress) if read.rows.used else None
+    if survey is None:
         return None
-    counted = _counted(read, plan, engine, progress)
-    if counted is None:
-        return None
-    facts, details, statistics, expected, lost = counted
+    facts, details, statistics, expected, lost = survey
     log = read.log
     why_no_ubm = {
         "it needs whole pages, and the log has no session column": not log.has_sessions,
@@ -483,18 +489,22 @@ def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progr
             ubm = replace(plan, model=get_model(UBM))
             in_cells = nw.from_native(ubm.with_cells_in_memory(pages).lazy())
             rows = ubm.count_in_cells(in_cells).to_native().sort(ubm.keys).collect()
-            of_ubm: SufficientStatistics = merge_parts([compress_part(rows, ubm)], ubm)
-            outlooks.append(outlook(of_ubm, engine.memory, share=min(1.0, of_ubm.n_queries / facts.queries)))
-        of_pages = None if pages is None else page_facts(pages, log.roles.cell)
+            ubm_statistics: SufficientStatistics = merge_parts([compress_part(rows, ubm)], ubm)
+            share = min(1.0, ubm_statistics.n_queries / facts.queries)
+            outlooks.append(outlook(ubm_statistics, engine.memory, share))
+        facts_of_pages = None if pages is None else page_facts(pages, log.roles.cell)
         fitted = None if expected.estimate is None else expected.estimate.fitted
         tests = None if fitted is None else run_model_tests(statistics, fitted, pages_to_test(read, plan), "none")
-    return Look(
+    all_pages = None
+    if facts_of_pages is not None:
+        all_pages = round(facts_of_pages.pages * read.rows.used / max(facts_of_pages.rows, 1))
+    return LogSurvey(
         facts=facts,
         details=details,
         moved=movement(statistics.pair_signatures, expected.share),
-        pages=of_pages,
+        pages=facts_of_pages,
         sample=pages,
-        all_pages=None if of_pages is None else round(of_pages.pages * read.rows.used / max(of_pages.rows, 1)),
+        all_pages=all_pages,
         outlooks=tuple(outlooks),
         why_not={UBM: why_not} if why_not else {},
         statistics=statistics,
@@ -503,37 +513,37 @@ def look_at(read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progr
     )
 
 
-def _of_part(
-    number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, kept_in: Path | None, most: int | None
+def _survey_part(
+    number: int, statistics: pl.LazyFrame, plan: StatisticsPlan, folder: Path | None, most: int | None
 ) -> tuple[LogDetails, PartStatistics | None, pl.DataFrame] | None:
-    """Return the facts of a part; with its counts, also by day, for the first `most` parts. None if it is empty."""
+    """Return the details of a part; for the first `most` parts also its counts, and its sums by day. None if empty."""
     frame, by_day = statistics.collect(), merge_day_counts(())
     if not frame.height:
         return None
     if most is not None and number >= most:
         return details_of(frame), None, by_day
     part = compress_part(frame, plan)
-    part = replace(part, pairs=part.pairs.clear())  # which need not stay in memory
+    part = replace(part, pairs=part.pairs.clear())
     if plan.period and not plan.weighted:
         by_day = count_by_day(frame.lazy(), pl.col(PERIOD).cast(pl.Date)).collect()
-    return details_of(frame), part if kept_in is None else store_part(part, number, kept_in), by_day
+    return details_of(frame), part if folder is None else store_part(part, number, folder), by_day
 
 
-def _counted(
+def _survey_counts(
     read: ReadLog, plan: StatisticsPlan, engine: Engine, progress: Progress
 ) -> tuple[LogFacts, LogDetails, SufficientStatistics, Outlook, LackingDays | None] | None:
-    """Return facts and details of the counts, the estimate to expect, and lost clicks; None if no row remains.
+    """Return facts, details, counts of a sample, the estimate to expect, and lost clicks; None if no row remains.
 
-    A sample that cannot be compared says nothing of the whole: then all of it is looked at.
+    If the first `MOST_PARTS` parts cannot be compared, all parts are compressed.
     """
     for most in (MOST_PARTS, None):
         counts = PartsWithFacts(read.statistics(plan))
-        work = partial(_of_part, plan=plan, kept_in=None if counts.in_memory else engine.scratch, most=most)
+        work = partial(_survey_part, plan=plan, folder=None if counts.in_memory else engine.scratch, most=most)
         parts = list[tuple[LogDetails, PartStatistics | None, pl.DataFrame]]()
         with progress.stage("counting", counts.number) as stage:
-            for of_part in counts.map(work):
+            for part in counts.map(work):
                 stage.advance()
-                parts += [] if of_part is None else [of_part]
+                parts += [] if part is None else [part]
         facts = counts.facts
         if facts is None:
             return None

@@ -126,10 +126,10 @@ def count_log(job: Job, engine: Engine, result: Result) -> None:
     result.content |= describe_statistics(statistics.metadata, statistics.segments)
     describe_reading(result, read.rows, read.clicks, read.days, read.notes)
     if read.plan.period:
-        looks, lost = profile.look_at_days_of_log(statistics.segments[0], engine)
+        looks, lost = profile.compare_days_of_log(statistics.segments[0], engine)
         odd = _odd_days(looks, "other days", lost, read.log)
     else:
-        odd = _odd_days(profile.look_at_files(read.log, engine), "other files")
+        odd = _odd_days(profile.compare_files(read.log, engine), "other files")
     result.reasons += odd
     result.faults += profile.faults_of_log(read, facts, read.plan, None, *(reason.code for reason in odd))
     _end(result)
@@ -203,7 +203,7 @@ def merge(
     """
     days = _write_together(statistics, factor, engine, result, clicks)
     with result.progress.stage("comparing days"):
-        looks, lost = profile.look_at_merged_days(statistics, store, engine)
+        looks, lost = profile.compare_merged_days(statistics, store, engine)
     others = "other statistics" if days is None else "other days" if store is None else "days of the store"
     if limit is not None:
         _check_gate(looks, limit, others, lost)

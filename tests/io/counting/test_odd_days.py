@@ -57,7 +57,7 @@ def test_of_a_store_only_the_days_next_to_a_new_one_are_read(
 ) -> None:
     monkeypatch.setattr(odd_days, "NEAREST", 2)
     store, new = days
-    [look], _ = reading.look_at_merged_days(days, store, LocalEngine(MEMORY, tmp_path))
+    [look], _ = reading.compare_merged_days(days, store, LocalEngine(MEMORY, tmp_path))
     near = [
         part for segment in store.segments if segment.days[0] in {"2026-01-07", "2026-01-09"} for part in segment.parts
     ]
