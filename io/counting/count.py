@@ -31,7 +31,7 @@ from posbias.core.fit.arms import MOST_ARMS
 from posbias.core.log.pages import check_totals
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PERIOD, POSITION, SESSION
 from posbias.io import clock
-from posbias.io.counting.warehouse import check_export, with_account
+from posbias.io.counting.warehouse import check_export, with_row_counts
 from posbias.io.engines.engine import ROWS_IN_ORDER, Engine, KeepSessions, Output, Parts, ReadLog, sample_rows, sums_by
 from posbias.io.forms.form import convert
 from posbias.io.log.click_log import Log
@@ -253,7 +253,7 @@ def read_log(
         )
     named.check_unchanged()
     if export is not None:
-        read = with_account(read, export)
+        read = with_row_counts(read, export)
     used = read.rows_read - sum(read.rejected.values())
     clicks = read.clicks if clicks is None else clicks
     rows = Rows(read.rows_read, used, read.rejected, UNSET if clicks is None else clicks.counts)

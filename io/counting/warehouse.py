@@ -1,11 +1,11 @@
 """Count a log inside its warehouse: generate the SQL query, and read its exported result.
 
-The query is written once and put into the dialect of a warehouse by sqlglot. It marks each row and page that breaks the
-contract as `canonical_impressions` and `pages` do, and counts the others as `StatisticsPlan` does; for the rows of its
-result see `posbias.io.log.exports`.
+The query is written once; sqlglot translates it into the dialect of a warehouse. It rejects rows and pages as
+`canonical_impressions` and `pages` do, and counts the others as `StatisticsPlan` does; for the rows of its result see
+`posbias.io.log.exports`.
 
-Inside, every column has a name of its own, as some dialects read an alias where the column of the same name is meant.
-Names and texts of the user are put in as nodes of the parsed query, never as text.
+Names of columns are unique across the steps of the query, as some dialects take an alias for a column of the same name.
+Names and texts of the user are inserted as nodes of the parsed query, never as text.
 """
 
 import re
@@ -37,15 +37,15 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Description of an exported table: its column `about`."""
 
     counted: Counted
-    check_pages: CheckPages | None = None  # which pages were checked; None without sessions
-    ids: Ids | None = None  # what stands for ids; None for ids as they are
-    min_impressions: int = 0  # queries with fewer are left out
+    check_pages: CheckPages | None = None  # whether all or a sample of pages were checked; None without sessions
+    ids: Ids | None = None  # replacement of ids; None for the ids themselves
+    min_impressions: int = 0  # queries with fewer impressions are left out
     version: Literal[2] = 2
-    checksum: str = ""  # of all else
+    checksum: str = ""  # checksum of the other fields
 
     @property
     def own_checksum(self) -> str:
-        """Checksum of the description."""
+        """Checksum of the description as it is, to compare with `checksum`."""
         return checksum_of_content(msgspec.to_builtins(self))
 
 
@@ -56,8 +56,8 @@ def about_export(export: Export) -> About:
     """Return the common description of exported tables.
 
     Raises:
-        SchemaError: that cannot be read, or rows or columns are not those that it says.
-        StatisticsError: they count different things, or several of them have numbers for ids.
+        SchemaError: the description is invalid, or rows or columns do not match it.
+        StatisticsError: the tables have different descriptions, or several tables have numbers as ids.
     """
     try:
         descriptions = {msgspec.json.decode(text.encode(), type=About) for text in export.about}
@@ -89,29 +89,28 @@ def about_export(export: Export) -> About:
 
 
 def check_export(export: Export, on_bad_rows: OnBadRows) -> None:
-    """Raise an error for rows that the warehouse rejected, unless they may be dropped and all pages were checked.
+    """Check that the warehouse rejected no rows, or that they may be dropped and all pages were checked.
 
     Raises:
-        SchemaError: there are some.
+        SchemaError: rows were rejected, and they may not be dropped, or pages were checked in a sample only.
     """
     faulty = {code: rows for code, rows in export.rejected.items() if code not in HARMLESS}
-    of_pages = not {*faulty}.isdisjoint(PageRejection)
-    sampled = about_export(export).check_pages == "sample"
-    if faulty and (on_bad_rows == "error" or (of_pages and sampled)):
+    incomplete = not {*faulty}.isdisjoint(PageRejection) and about_export(export).check_pages == "sample"
+    if faulty and (on_bad_rows == "error" or incomplete):
         lines = [f"{export.where}: rows that the warehouse did not count:"]
         lines += [f"  {rows:,} x {why_rejected(code)}" for code, rows in faulty.items()]
-        if of_pages and sampled:
+        if incomplete:
             lines.append("Only a sixteenth of the pages was checked. Count again with --check-pages all.")
         else:
             lines.append("Mend the table in the warehouse, or leave these rows out with --on-bad-rows drop.")
         raise SchemaError(*lines)
 
 
-def with_account(read: ReadLog, export: Export) -> ReadLog:
-    """Add the row and page counts of the warehouse to a log.
+def with_row_counts(read: ReadLog, export: Export) -> ReadLog:
+    """Set the numbers of rows and pages of a log to those that the warehouse counted.
 
     Raises:
-        SchemaError: some counts break the contract, which no query gives.
+        SchemaError: rows of the export were rejected: no query returns invalid counts.
     """
     if read.rejected:
         faults = ", ".join(f"{rows:,} x {words}" for words, rows in read.rejected.items())
@@ -130,7 +129,7 @@ class WarehouseQuery:
     """Query that counts a table of impressions."""
 
     table: str
-    roles: Roles  # the columns that were named
+    roles: Roles  # columns by role, as named by options
     rules: ReadingRules
     plan: StatisticsPlan
     check_pages: CheckPages = "all"
@@ -154,19 +153,19 @@ class WarehouseQuery:
         """Return the query in a dialect.
 
         Raises:
-            UsageError: a name cannot be one, or the dialect lacks what is needed.
+            UsageError: a name is invalid, a role has several columns, or the dialect has no hashes and they are needed.
             MissingExtraError: sqlglot is not installed.
         """
-        return _transpiled(_Template(self), dialect)
+        return _translate(_QueryTemplate(self), dialect)
 
 
 _TABLE = "posbias_table"
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PART_OF_NAME = re.compile(r'"([^"]+)"|([^".]+)')
-_NO_NAME = re.compile(r"[\\`\x00-\x1f\x7f-\x9f]")
-_RESERVE = ("bigquery", "duckdb", "redshift", "trino")  # dialects whose reserved words sqlglot knows
-_HASHED = "POSBIAS_HEX"
-# The first digits of a hash: sqlglot's own functions give bytes in some dialects and text in others.
+_NOT_IN_NAME = re.compile(r"[\\`\x00-\x1f\x7f-\x9f]")
+_KEYWORDS_OF = ("bigquery", "duckdb", "redshift", "trino")  # dialects whose reserved words sqlglot knows
+_HASH = "POSBIAS_HEX"
+# First digits of a hash: sqlglot's own functions return bytes in some dialects and text in others.
 _HEX = {
     "bigquery": "SUBSTR(TO_HEX(SHA256({x})), 1, {digits})",
     "clickhouse": "SUBSTR(LOWER(HEX(SHA256({x}))), 1, {digits})",
@@ -177,29 +176,29 @@ _HEX = {
 }
 _DIGITS_OF_ID = 16  # 64 bits
 _NUMBER = "POSBIAS_NUMBER"
-_OF_DIGITS = "CAST({x} AS TEXT) ~ '^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$'"
-# A number of any type, or of text, as one with a fraction; null where it is none. SQLite compares a text with a number
-# as a number where it is one, and casts the rest to what its first letters are.
+_IS_NUMBER = "CAST({x} AS TEXT) ~ '^[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?$'"
+# Convert a number or text to a float; null if it is no number. SQLite casts text to the number at its beginning: so the
+# cast is compared with the text.
 _AS_NUMBER = {
     "clickhouse": "toFloat64OrNull(toString({x}))",
     "sqlite": "CASE WHEN CAST({x} AS REAL) = {x} AND TRIM({x}) = CAST({x} AS TEXT) THEN CAST({x} AS REAL) END",
     **dict.fromkeys(
-        ("postgres", "redshift"), f"CASE WHEN {_OF_DIGITS} THEN CAST(CAST({{x}} AS TEXT) AS DOUBLE PRECISION) END"
+        ("postgres", "redshift"), f"CASE WHEN {_IS_NUMBER} THEN CAST(CAST({{x}} AS TEXT) AS DOUBLE PRECISION) END"
     ),
 }
-# Of other dialects, which take blanks and underscores (DuckDB), or d and f at the end (Spark), for part of a number.
-_TRIED = "TRY_CAST(TRANSLATE(CAST({x} AS TEXT), ' _dDfF', 'xxxxxx') AS DOUBLE)"
-_FINITE = "{x} > -1e300 AND {x} < 1e300"  # neither NaN, whatever that equals in a dialect, nor infinite
+# In other dialects. DuckDB accepts blanks and underscores in numbers, Spark d and f at the end: x makes them invalid.
+_TRY_NUMBER = "TRY_CAST(TRANSLATE(CAST({x} AS TEXT), ' _dDfF', 'xxxxxx') AS DOUBLE)"
+_FINITE = "{x} > -1e300 AND {x} < 1e300"  # false for infinity, and for NaN in every dialect
 
 
 def _parts_of_name(flag: str, name: str) -> list[tuple[str, bool]]:
-    """Split a dotted name and tell which parts are quoted, e.g. `a."b c".d`.
+    """Split a dotted name such as `a."b c".d` into (part, whether it is quoted).
 
     Raises:
-        UsageError: it is no name.
+        UsageError: the name is invalid.
     """
     parts = [(match[1] or match[2], match[1] is not None) for match in _PART_OF_NAME.finditer(name)]
-    if ".".join(f'"{part}"' if quoted else part for part, quoted in parts) != name or _NO_NAME.search(name):
+    if ".".join(f'"{part}"' if quoted else part for part, quoted in parts) != name or _NOT_IN_NAME.search(name):
         raise UsageError(
             f"{flag} {name}: cannot be a name. Write its parts with points between them, and what is to stand to the "
             'letter in double quotes: "searchTerm". If the name has quotes or control characters, make a view.'
@@ -207,7 +206,8 @@ def _parts_of_name(flag: str, name: str) -> list[tuple[str, bool]]:
     return parts
 
 
-def _transpiled(template: "_Template", dialect: str) -> str:
+def _translate(template: "_QueryTemplate", dialect: str) -> str:
+    """Translate the query into a dialect, with the names and texts of the user."""
     try:
         sqlglot: Any = import_module("sqlglot")  # its types are not complete
     except ImportError as error:
@@ -215,22 +215,22 @@ def _transpiled(template: "_Template", dialect: str) -> str:
     expressions = sqlglot.exp
     target = sqlglot.Dialect.get_or_raise(dialect)
     reserved = {
-        word for name in _RESERVE for word in sqlglot.Dialect.get_or_raise(name).generator_class.RESERVED_KEYWORDS
+        word for name in _KEYWORDS_OF for word in sqlglot.Dialect.get_or_raise(name).generator_class.RESERVED_KEYWORDS
     }
 
     def identifier(part: str, quoted: bool) -> Any:  # noqa: ANN401, FBT001 - of sqlglot
-        if not quoted and part.lower() in reserved:  # quoted, as the warehouse would write it without quotes
+        if not quoted and part.lower() in reserved:  # quote it, in the case that the warehouse gives unquoted names
             unquoted = target.normalize_identifier(expressions.to_identifier(part, quoted=False))
             return expressions.to_identifier(unquoted.name, quoted=True)
         return expressions.to_identifier(part, quoted=quoted or _PLAIN_NAME.fullmatch(part) is None)
 
     def column(flag: str, name: str) -> Any:  # noqa: ANN401 - of sqlglot
         first, *fields = [identifier(*part) for part in _parts_of_name(flag, name)]
-        of_table = expressions.column(first)
-        return expressions.Dot.build([of_table, *fields]) if fields else of_table
+        whole = expressions.column(first)
+        return expressions.Dot.build([whole, *fields]) if fields else whole
 
     tree = sqlglot.parse_one(template.text)
-    values = {name: column(flag, of_user) for name, (flag, of_user) in template.columns.items()}
+    values = {placeholder: column(*flag_and_name) for placeholder, flag_and_name in template.columns.items()}
     values |= {name: expressions.Literal.string(text) for name, text in template.texts.items()}
     tree = expressions.replace_placeholders(tree, **values)
     parts = [identifier(*part) for part in _parts_of_name("TABLE", template.request.table)]
@@ -238,25 +238,24 @@ def _transpiled(template: "_Template", dialect: str) -> str:
         raise UsageError(f"{template.request.table}: name a table as TABLE, SCHEMA.TABLE or CATALOG.SCHEMA.TABLE.")
     table = expressions.Table(**dict(zip(("this", "db", "catalog"), reversed(parts), strict=False)))
 
-    def in_dialect(node: Any) -> Any:  # noqa: ANN401 - of sqlglot
-        if isinstance(node, expressions.Ordered):  # no null is ordered, and BigQuery takes no NULLS LAST in a window
+    def translate_node(node: Any) -> Any:  # noqa: ANN401 - of sqlglot
+        if isinstance(node, expressions.Ordered):  # no key is null, and BigQuery has no NULLS LAST in windows
             node.set("nulls_first", target.NULL_ORDERING == "nulls_are_small")
         elif isinstance(node, expressions.Table) and node.name == _TABLE:
             return table
-        elif isinstance(node, expressions.Anonymous) and node.name == _HASHED:
+        elif isinstance(node, expressions.Anonymous) and node.name == _HASH:
             if dialect not in _HEX:
                 raise UsageError(f"--dialect {dialect}: has no hashes. Leave out {template.needs_hash}.")
-            hashed, digits = (argument.sql(dialect) for argument in node.expressions)
-            written = _HEX[dialect].format(x=hashed, digits=digits)
-            return sqlglot.parse_one(written, read=dialect)
+            value, digits = (argument.sql(dialect) for argument in node.expressions)
+            return sqlglot.parse_one(_HEX[dialect].format(x=value, digits=digits), read=dialect)
         elif isinstance(node, expressions.Anonymous) and node.name == _NUMBER:
-            (of_user,) = node.expressions
+            (value,) = node.expressions
             if dialect in _AS_NUMBER:
-                return sqlglot.parse_one(_AS_NUMBER[dialect].format(x=of_user.sql(dialect)), read=dialect)
-            return sqlglot.parse_one(_TRIED.format(x=of_user.sql()))
+                return sqlglot.parse_one(_AS_NUMBER[dialect].format(x=value.sql(dialect)), read=dialect)
+            return sqlglot.parse_one(_TRY_NUMBER.format(x=value.sql()))
         return node
 
-    return tree.transform(in_dialect).sql(dialect, pretty=True, unsupported_level=sqlglot.ErrorLevel.RAISE) + "\n"
+    return tree.transform(translate_node).sql(dialect, pretty=True, unsupported_level=sqlglot.ErrorLevel.RAISE) + "\n"
 
 
 @cache
@@ -267,20 +266,20 @@ def _texts() -> dict[str, str]:
     return dict(zip(named[1::2], named[2::2], strict=True))
 
 
-class _Template:
-    """Text of the query, with `:names` for columns and tables of the user."""
+class _QueryTemplate:
+    """Text of the query, with `:placeholders` for columns and texts of the user."""
 
     def __init__(self, request: WarehouseQuery) -> None:
         self.request, self.plan, self.roles, self.rules = request, request.plan, request.roles, request.rules
-        self.columns: dict[str, tuple[str, str]] = {}  # the option that names a column, and its name, by placeholder
-        self.texts: dict[str, str] = {}  # by placeholder
-        self._steps: dict[str, str] = {}  # the named queries, in their order
-        # The step with the counts so far, and the columns there that are no keys
+        self.columns: dict[str, tuple[str, str]] = {}  # (option, column) by placeholder
+        self.texts: dict[str, str] = {}  # text by placeholder
+        self._steps: dict[str, str] = {}  # SQL of the common table expressions by name, in their order
+        # The latest step with counts, and its columns other than keys
         self._counted: dict[str, object] = {"source": "counted", "code": "code", "shown": "shown", "clicked": "clicked"}
         self._sessions = [f"s_{number}" for number in range(len(self.roles.session))]
         self._sampled = request.check_pages == "sample" and bool(self._sessions)
         self.needs_hash = f"--ids {request.ids}" if request.ids == "hash" else "--check-pages sample"
-        # Columns that statistics keep apart, by the names that they have inside and in the result.
+        # Further key columns: the name in the result by the name in the query
         plain = [*self.plan.cell, *self.plan.context, *self.plan.strata, *self.plan.auxiliary_columns]
         self._further = {f"k_{number}": _unquoted(name) for number, name in enumerate(plain)}
         self._further |= {"k_period": PERIOD} if self.plan.period else {}
@@ -289,7 +288,7 @@ class _Template:
         self._keys = ["c_query", "c_doc", *self._cell, *self._further]
         self._read_rows()
         if self._sessions:
-            self._judge_pages()
+            self._check_pages()
         self._count()
         self._step("whole")
         self._step("added_up_with_pages" if self._sessions else "added_up", "added_up")
@@ -310,21 +309,26 @@ class _Template:
         return f":{placeholder}"
 
     def _read_rows(self) -> None:
-        """Select the columns of the table, and the fault of each row."""
+        """Add the steps that select the columns of the table and mark faulty rows."""
         roles, base = self.roles, self.rules.position_base
         sessions = zip(self._sessions, roles.session, strict=True)
         columns = {inner: self._column("--session", name) for inner, name in sessions}
-        doc = self._column("--doc", _one("--doc", roles.doc or (DOC,)))
-        query = doc if roles.no_query else self._column("--query", _one("--query", roles.query or (QUERY,)))
+        doc = self._column("--doc", _single("--doc", roles.doc or (DOC,)))
+        query = doc if roles.no_query else self._column("--query", _single("--query", roles.query or (QUERY,)))
         position = self._column("--position", roles.position or POSITION)
         columns |= {"r_query": query, "r_doc": doc}
         columns["r_given"], number = position, f"{_NUMBER}({position})"
         columns["r_number"] = number if base == 1 else f"{number} - {base - 1}"
         columns["r_click"] = self._click(self._column("--click", roles.click or CLICK))
-        of_plan = (("--cell", self.plan.cell), ("--context", self.plan.context), ("--stratify", self.plan.strata))
-        of_plan += (("--cluster-column", self.plan.clusters), ("--arm", self.plan.arms))
-        named = [(flag, name) for flag, names in of_plan for name in names]
-        columns |= {f"r_k_{number}": self._column(*column) for number, column in enumerate(named)}
+        key_columns = (
+            ("--cell", self.plan.cell),
+            ("--context", self.plan.context),
+            ("--stratify", self.plan.strata),
+            ("--cluster-column", self.plan.clusters),
+            ("--arm", self.plan.arms),
+        )
+        flagged = [(flag, name) for flag, names in key_columns for name in names]
+        columns |= {f"r_k_{number}": self._column(*column) for number, column in enumerate(flagged)}
         if self.plan.period:
             columns["r_k_period"] = f"CAST({self._column('--timestamp', roles.timestamp or '')} AS DATE)"
         for number, rows in enumerate(self.plan.randomized):
@@ -344,14 +348,14 @@ class _Template:
             ("r_click = -2", RowRejection.CLICK_INVALID),
         ]
         faults += [("r_k_period IS NULL", RowRejection.TIMESTAMP_INVALID)] if self.plan.period else []
-        marks = f"{_first_that_holds(faults)} AS row_fault"
+        marks = f"{_first_true(faults)} AS row_fault"
         marks += f", CASE WHEN r_number >= 1 AND r_number <= {LARGEST_POSITION} THEN r_number ELSE 0 END AS r_position"
         if self.plan.randomized:
             cases = list[tuple[str, int]]()
             for number, rows in enumerate(self.plan.randomized):
                 at = f" AND r_number IN ({', '.join(map(str, rows.positions))})" if rows.positions else ""
                 cases.append((f"r_random_{number} = {self._text(rows.value)}{at}", number + 1))
-            marks += f", {_first_that_holds(cases)} AS r_k_randomized"
+            marks += f", {_first_true(cases)} AS r_k_randomized"
         self._step("marked", marks=marks)
 
     def _click(self, click: str) -> str:
@@ -374,13 +378,13 @@ class _Template:
             f"WHEN {text} IN ({false}) THEN 0 WHEN {number} = 1 THEN 1 WHEN {number} = 0 THEN 0 ELSE -2 END"
         )
 
-    def _judge_pages(self) -> None:
-        """Find sessions that are no results page, by the rules of `core.log.pages`, and where valid pages end."""
+    def _check_pages(self) -> None:
+        """Add the steps that mark faulty pages, by the rules of `core.log.pages`, and count the ends of valid pages."""
         sessions = ", ".join(self._sessions)
         known = " AND ".join(f"NOT {session} IS NULL" for session in self._sessions)
         if self._sampled:
             parts = ", '|', ".join(f"CAST({session} AS TEXT)" for session in self._sessions)
-            known += f" AND {_HASHED}(CONCAT({parts}, ''), 1) = '0'"
+            known += f" AND {_HASH}(CONCAT({parts}, ''), 1) = '0'"
         faults = [] if self.roles.no_query else [("least_query <> largest_query", PageRejection.SEVERAL_QUERIES)]
         faults += [
             ("docs < page_rows", PageRejection.REPEATED_DOC),
@@ -394,20 +398,20 @@ class _Template:
             source, place = "placed", "r_place"
             self._step("placed", sessions=sessions, further=", ".join(f"r_k_{number}" for number in range(cells)))
         self._step("pages", ids_of_page=ids, is_known=known, sessions=sessions, source=source, place=place)
-        self._step("page_marked", of_page=of_page, page_fault=_first_that_holds(faults))
+        self._step("page_marked", of_page=of_page, page_fault=_first_true(faults))
         self._step("faulty", of_page=of_page)
         self._step("judged", same_page=" AND ".join(f"{session} = p_{session}" for session in self._sessions))
         self._step("ends", faulty_row=int(PageRejection.FAULTY_ROW))
 
     def _count(self) -> None:
-        """Count impressions and clicks by the keys of statistics, and rejected rows by fault."""
+        """Add the steps that count impressions and clicks by the keys of statistics, and rejected rows by fault."""
         source, fault = ("judged", "fault") if self._sessions else ("marked", "row_fault")
         if self.plan.needs_pages:
             self._step("browsed", source=source, within_page=", ".join([*self._sessions, fault]))
             source = "browsed"
-        of_rows = {"c_query": "r_query", "c_doc": "r_doc", "c_position": "CAST(r_position AS BIGINT)"}
-        of_rows |= {"c_previous": "CAST(r_previous AS BIGINT)"} | {inner: f"r_{inner}" for inner in self._further}
-        good = ", ".join(f"CASE WHEN {fault} = 0 THEN {of_rows[key]} END AS {key}" for key in self._keys)
+        values = {"c_query": "r_query", "c_doc": "r_doc", "c_position": "CAST(r_position AS BIGINT)"}
+        values |= {"c_previous": "CAST(r_previous AS BIGINT)"} | {inner: f"r_{inner}" for inner in self._further}
+        good = ", ".join(f"CASE WHEN {fault} = 0 THEN {values[key]} END AS {key}" for key in self._keys)
         self._step("keyed", keys_of_rows=good, fault=fault, source=source)
         self._step("counted", keys=", ".join(self._keys))
         if self.request.min_impressions:
@@ -419,10 +423,10 @@ class _Template:
             self._number_ids()
 
     def _number_ids(self) -> None:
-        """Number the ids of pairs that compare cells; all other pairs are summed by cell.
+        """Number the ids of pairs that link cells, and sum all other pairs by cell.
 
-        A pair compares cells if it was shown in two of them and clicked. The others are documents -1, -2, ... of query
-        0, one for each cell, which compare nothing.
+        A pair links cells if it was shown in two of them and clicked. The other pairs become documents -1, -2, ... of
+        query 0, one for each cell, which link nothing.
         """
         (query, doc, *_), code = self._keys, str(self._counted["code"])
         cell = self._keys[2 : 2 + len(self._cell)]
@@ -441,7 +445,7 @@ class _Template:
         self._add_up("numbered", "n", [*ids, *self._keys[2:]], code)
 
     def _add_up(self, source: str, prefix: str, keys: Sequence[str], code: str) -> None:
-        """Add up counts by new keys, under new names, as these may be expressions of the former keys."""
+        """Add the steps that sum counts by new keys: expressions of the former keys, under new names."""
         names = [f"{prefix}_{number}" for number in range(len(keys))]
         renamed = ", ".join(f"{key} AS {name}" for key, name in zip(keys, names, strict=True))
         self._step("rows_again", f"{prefix}_rows", source=source, new_keys=renamed, new_code=code, prefix=prefix)
@@ -451,7 +455,11 @@ class _Template:
         self._counted |= {name: f"{prefix}_{name}" for name in ("code", "shown", "clicked")}
 
     def _result(self) -> str:
-        """Select the rows of the result under their output names."""
+        """Return SQL that selects the rows of the result under their output names.
+
+        Raises:
+            UsageError: two columns of the result would have one name.
+        """
         names = [QUERY, DOC, *self.plan.model.cell_columns, *self._further.values()]
         twice = [name for name, number in Counter([*names, REJECTED, IMPRESSIONS, CLICKS, ABOUT]).items() if number > 1]
         if twice:
@@ -459,7 +467,7 @@ class _Template:
         columns = list(self._keys)
         if self.request.ids == "hash":
             salt = self._text(self.request.salt or "")
-            hashed = f"{_HASHED}(CONCAT({salt}, CAST({{}} AS TEXT)), {_DIGITS_OF_ID})"
+            hashed = f"{_HASH}(CONCAT({salt}, CAST({{}} AS TEXT)), {_DIGITS_OF_ID})"
             columns[:2] = [
                 f"CASE WHEN {self._counted['code']} = 0 THEN {hashed.format(key)} END" for key in columns[:2]
             ]
@@ -480,17 +488,17 @@ class _Template:
         return " UNION ALL ".join(_texts()[part].format(**values) for part in parts)
 
 
-def _first_that_holds(cases: Sequence[tuple[str, int]]) -> str:
-    """Return SQL for the number of the first true case, 0 if none is true."""
+def _first_true(cases: Sequence[tuple[str, int]]) -> str:
+    """Return SQL for the number of the first true condition, 0 if none is true."""
     return f"CASE {' '.join(f'WHEN {condition} THEN {int(number)}' for condition, number in cases)} ELSE 0 END"
 
 
 def _unquoted(name: str) -> str:
-    """Remove the quotes of a name."""
+    """Remove the quotes of a dotted name."""
     return ".".join(part for part, _ in _parts_of_name("COLUMN", name))
 
 
-def _one(flag: str, names: Sequence[str]) -> str:
+def _single(flag: str, names: Sequence[str]) -> str:
     if len(names) > 1:
         raise UsageError(f"{flag} {' '.join(names)}: in a warehouse, name one column. Make a view that joins them.")
     return names[0]

@@ -1,18 +1,18 @@
--- The steps of the query that counts a table in its warehouse, each under its name. Those that a request needs are put
--- together by warehouse.py, which fills in what stands in braces. Every column has a name of its own, as some dialects
--- read an alias where the column of the same name is meant.
+-- Steps of the query that counts a table in its warehouse, by name. warehouse.py joins those that a request needs, and
+-- fills in the values in braces. Names of columns are unique across steps, as some dialects take an alias for a column of
+-- the same name.
 
 -- log_rows: the columns of the table
 SELECT {columns} FROM posbias_table
 
--- marked: what each row by itself breaks of the contract
+-- marked: rows with the code of their fault
 SELECT log_rows.*, {marks} FROM log_rows
 
--- placed: the number of each good row's place on its page, where columns beside the position make it
+-- placed: the dense rank of each row on its page, if cells have columns other than the position
 SELECT marked.*, DENSE_RANK() OVER (PARTITION BY {sessions}, row_fault ORDER BY r_position, {further}) AS r_place
 FROM marked
 
--- pages: what the good rows of each page add up to
+-- pages: counts of the good rows of each page
 SELECT
     {ids_of_page},
     MAX(row_fault) AS worst,
@@ -37,7 +37,7 @@ SELECT {of_page}, page_fault FROM page_marked WHERE page_fault > 0
 SELECT marked.*, CASE WHEN row_fault > 0 THEN row_fault ELSE COALESCE(page_fault, 0) END AS fault
 FROM marked LEFT JOIN faulty ON {same_page}
 
--- ends: where the other pages end
+-- ends: `PageEnds` of valid pages
 SELECT
     SUM(CASE WHEN page_clicks > 0 THEN 1 ELSE 0 END) AS e_pages,
     SUM(CASE WHEN page_clicks = 0 THEN 1 ELSE 0 END) AS e_without,
@@ -54,25 +54,25 @@ SELECT
     ), 0) AS r_previous
 FROM {source}
 
--- keyed: the keys of the statistics, of good rows
+-- keyed: the keys of the statistics, null for rejected rows
 SELECT {keys_of_rows}, {fault} AS code, CASE WHEN r_click = 1 THEN 1 ELSE 0 END AS one_click FROM {source}
 
--- counted: impressions and clicks by key; rows that are left out by their fault
+-- counted: impressions and clicks by key; rejected rows by fault
 SELECT {keys}, code, COUNT(*) AS shown, SUM(one_click) AS clicked FROM keyed GROUP BY {keys}, code
 
--- weighed: the impressions of each query; clicks do not matter to whether it is rare
+-- weighed: counts with the impressions of their query
 SELECT counted.*, SUM(shown) OVER (PARTITION BY c_query, code) AS of_query FROM counted
 
--- linked: the clicks of each pair, and between which cells it moved
+-- linked: counts with the clicks of their pair, and the least and largest cell of the pair
 SELECT {source}.*, SUM({clicked}) {of_pair} AS of_pair, {ends} FROM {source}
 
--- parted: a pair compares cells if it was shown in two of them and clicked
+-- parted: counts with 1 if their pair links cells: it was shown in two of them and clicked
 SELECT linked.*, CASE WHEN {code} = 0 AND of_pair > 0 AND ({moves}) THEN 1 ELSE 0 END AS links FROM linked
 
 -- numbered
 SELECT parted.*, {ranks} FROM parted
 
--- rows_again: counts under other keys, which get names of their own, as they may be made of those before
+-- rows_again: counts with new keys
 SELECT {new_keys}, {new_code} AS {prefix}_code, {shown} AS {prefix}_each, {clicked} AS {prefix}_each_clicked
 FROM {source}
 
@@ -80,10 +80,10 @@ FROM {source}
 SELECT {keys}, {prefix}_code, SUM({prefix}_each) AS {prefix}_shown, SUM({prefix}_each_clicked) AS {prefix}_clicked
 FROM {prefix}_rows GROUP BY {keys}, {prefix}_code
 
--- whole: the sums of all rows, made of the table alone, to hold the result against
+-- whole: numbers of all rows and clicks of the table, to validate the result
 SELECT COUNT(*) AS w_rows, SUM(CASE WHEN r_click = 1 THEN 1 ELSE 0 END) AS w_clicks FROM log_rows
 
--- added_up: what all rows of the result add up to
+-- added_up: sums over all rows of the result
 SELECT COALESCE(w_rows, 0) AS a_rows, COALESCE(w_clicks, 0) AS a_clicks FROM whole
 
 -- added_up_with_pages
