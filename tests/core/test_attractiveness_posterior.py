@@ -65,15 +65,6 @@ def test_moments_are_those_of_high_precision_integration(
     assert found[1] == pytest.approx(deviation, rel=1e-7)
 
 
-@pytest.mark.parametrize("prior", [BetaPrior(0.5, 2), BetaPrior(0.1, 0.5), BetaPrior(0.9, 30)])
-@pytest.mark.parametrize(("n", "c"), [(1.0, 0.0), (7.0, 7.0), (60.0, 13.0), (1e3, 1.0), (1e6, 4e5), (1e12, 1e12)])
-def test_full_examination_gives_the_beta_posterior(n: float, c: float, prior: BetaPrior) -> None:
-    a, b = prior.pseudo_clicks + c, prior.pseudo_skips + n - c
-    mean, deviation = one([n], [c], [1.0], prior)
-    assert mean == pytest.approx(a / (a + b), rel=1e-8)
-    assert deviation == pytest.approx(np.sqrt(a * b / (a + b + 1)) / (a + b), rel=1e-6)
-
-
 def test_without_a_count_in_an_identified_cell_the_prior_remains_exactly() -> None:
     table = dense_table(np.array([[0.0, 5.0], [0.0, 0.0]]), np.array([[0.0, 2.0], [0.0, 0.0]]))
     prior = BetaPrior(0.3, 4)

@@ -135,21 +135,6 @@ def test_strengths_by_position_are_recovered() -> None:
     np.testing.assert_allclose(prior.at(np.array([1, 2, 3]))[1], prior.strengths)
 
 
-def test_the_estimated_prior_predicts_other_clicks_better_than_a_fixed_one() -> None:
-    rng = np.random.default_rng(3)
-    gamma = rng.beta(2, 1, 20_000)
-    seen, other = drawn(len(gamma), gamma, (0, 3), seed=4), drawn(len(gamma), gamma, (0, 3), seed=5)
-
-    def likelihood(prior: AttractivenessPrior) -> float:
-        mean, _ = posterior_by_position(seen, THETA, prior, POSITION)
-        probability = THETA[other.cell] * other.spread(mean)
-        skips = other.impressions - other.clicks
-        return float(other.clicks @ np.log(probability) + skips @ np.log1p(-probability)) / other.impressions.sum()
-
-    fixed = likelihood(AttractivenessPrior(2, 0.5))
-    assert likelihood(estimate_prior(seen, THETA, POSITION)) > fixed + 0.002
-
-
 NUMBERS = np.random.default_rng(6).integers(0, 30, (300, 3)).astype(np.float64)
 HALF_AND_HALF = NUMBERS * (np.arange(300) % 2)[:, np.newaxis]
 EXTREME: dict[str, tuple[Floats, Floats, Floats]] = {

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+from present import present
 from small_logs import statistics_of
 
 from posbias.core.errors import IdentifiabilityError
@@ -24,11 +25,9 @@ def fit_of(*logs: pl.DataFrame) -> Fit:
 
 
 def curves_of(fit: Fit) -> list[ContextCells]:
-    assert fit.shared_clicks is not None
-    assert fit.free.fitted is not None
-    n_strata = float(fit.free.fitted.strata.signatures.multiplicity.sum())
-    clusters = fit.estimate.intervals.effective_clusters
-    known = DesignInputs(fit.propensities, (), fit.shared_clicks, fit.query_spread, clusters, "shared", n_strata)
+    n_strata = float(present(fit.free.fitted).strata.signatures.multiplicity.sum())
+    clusters, shared = fit.estimate.intervals.effective_clusters, present(fit.shared_clicks)
+    known = DesignInputs(fit.propensities, (), shared, fit.query_spread, clusters, "shared", n_strata)
     known.check(where="here")
     return known.curves()
 

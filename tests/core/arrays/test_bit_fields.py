@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
+from present import present
 
 from posbias.core.arrays.packing import NUMBER, bit_fields
 
@@ -44,8 +45,7 @@ ROWS = st.fixed_dictionaries(
 @given(st.lists(ROWS, min_size=1, max_size=20))
 def test_rows_come_back_as_they_were_and_in_their_order(rows: list[dict[str, object]]) -> None:
     log = pl.DataFrame(rows, schema=SCHEMA)
-    fields = bit_fields(log, growing=("query", "doc"), known={"click": 1})
-    assert fields is not None
+    fields = present(bit_fields(log, growing=("query", "doc"), known={"click": 1}))
     assert fields.names == tuple(SCHEMA)
     assert log.select(fields.fit).to_series().all()
     numbers = log.select(fields.number)
@@ -57,8 +57,7 @@ def test_rows_come_back_as_they_were_and_in_their_order(rows: list[dict[str, obj
 def test_days_and_times_have_places_as_far_from_those_seen_as_these_are_apart() -> None:
     seen = pl.DataFrame({"day": [date(2026, 1, 10), date(2026, 1, 20)]})
     seen = seen.with_columns(hour=pl.col("day").cast(pl.Datetime("us")))
-    fields = bit_fields(seen.select("day", "hour"), growing=(), known={})
-    assert fields is not None
+    fields = present(bit_fields(seen.select("day", "hour"), growing=(), known={}))
     near = pl.concat(seen.select("day", "hour").select(pl.all().dt.offset_by(by)) for by in ("-10d", "0d", "10d"))
     assert near.select(fields.fit).to_series().all()
     assert_frame_equal(near.select(fields.number).select(fields.values), near)
@@ -84,8 +83,7 @@ SEEN = pl.DataFrame({"query": [0, 900], "position": [1, 10]}, schema={"query": p
 def test_what_was_not_seen_fits_where_it_has_its_place_in_the_bits(
     query: int | None, position: int | None, *, fits: bool
 ) -> None:
-    fields = bit_fields(SEEN, growing=("query",), known={})
-    assert fields is not None
+    fields = present(bit_fields(SEEN, growing=("query",), known={}))
     row = pl.DataFrame({"query": [query], "position": [position]}, schema=SEEN.schema)
     assert row.select(fields.fit).item() is fits
     if fits:
@@ -110,9 +108,7 @@ def test_other_columns_have_no_bits(column: pl.Series) -> None:
 
 
 def test_numbers_beyond_64_bits_that_come_later_do_not_fit() -> None:
-    seen = pl.DataFrame({"doc": pl.Series([1, 5], dtype=pl.UInt64)})
-    fields = bit_fields(seen, growing=("doc",), known={})
-    assert fields is not None
+    fields = present(bit_fields(pl.DataFrame({"doc": pl.Series([1, 5], dtype=pl.UInt64)}), growing=("doc",), known={}))
     later = pl.DataFrame({"doc": pl.Series([2**64 - 1, 2**63 - 1], dtype=pl.UInt64)})
     assert later.select(fields.fit).to_series().to_list() == [False, True]
     assert_frame_equal(later[1:].select(fields.number).select(fields.values), later[1:])
@@ -120,9 +116,7 @@ def test_numbers_beyond_64_bits_that_come_later_do_not_fit() -> None:
 
 @pytest.mark.parametrize("dtype", [pl.Int64, pl.Int128, pl.UInt128])
 def test_values_that_fit_only_modulo_2_to_the_64_do_not_fit(dtype: pl.DataType) -> None:
-    seen = pl.DataFrame({"doc": pl.Series([1, 5], dtype=dtype)})
-    fields = bit_fields(seen, growing=("doc",), known={})
-    assert fields is not None
+    fields = present(bit_fields(pl.DataFrame({"doc": pl.Series([1, 5], dtype=dtype)}), growing=("doc",), known={}))
     beyond = [2**63 - 1, -1, -(2**63)] if dtype == pl.Int64 else [2**64 + 1, 2**64, 2**63]
     later = pl.DataFrame({"doc": pl.Series([3, *beyond], dtype=pl.Int128).cast(dtype, strict=False)})
     fits = later.select(fields.fit).to_series().to_list()
@@ -131,9 +125,7 @@ def test_values_that_fit_only_modulo_2_to_the_64_do_not_fit(dtype: pl.DataType) 
 
 @pytest.mark.parametrize("value", [-(2**20), -1, 0, 2**20])
 def test_values_below_zero_have_their_place_where_some_were_seen(value: int) -> None:
-    seen = pl.DataFrame({"doc": pl.Series([-3, 5], dtype=pl.Int32)})
-    fields = bit_fields(seen, growing=("doc",), known={})
-    assert fields is not None
+    fields = present(bit_fields(pl.DataFrame({"doc": pl.Series([-3, 5], dtype=pl.Int32)}), growing=("doc",), known={}))
     row = pl.DataFrame({"doc": pl.Series([value], dtype=pl.Int32)})
     assert row.select(fields.fit).item()
     assert_frame_equal(row.select(fields.number).select(fields.values), row)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 import pytest
+from present import present
 
 from posbias.core.counts.odd_days import (
     FEWEST_CLICKS,
@@ -158,9 +159,7 @@ def test_a_thin_position_does_not_exceed_a_limit_by_noise_alone() -> None:
     assert last.relative > 2
     assert look.beyond(0.5) is None
     thick = day_of("d9", rates=(*RATES[:3], 0.2))
-    change = looks([*days, thick], ["d9"], [f"d{n}" for n in range(7)])["d9"].beyond(0.5)
-    assert change is not None
-    assert change.position == 4
+    assert present(looks([*days, thick], ["d9"], [f"d{n}" for n in range(7)])["d9"].beyond(0.5)).position == 4
 
 
 def test_the_largest_change_beyond_a_limit_counts_the_first_one_above_it_and_none_below() -> None:
@@ -205,8 +204,7 @@ def test_days_with_lost_clicks_do_not_hide_each_other(bad: int) -> None:
         day_of(f"d{n:02d}", np.exp(rng.normal(0, 0.1)), rates=(*RATES[:2], 0.001, 0) if n < bad else RATES)
         for n in range(28)
     ]
-    lost = days_lacking_clicks(counts_of(days))
-    assert lost is not None
+    lost = present(days_lacking_clicks(counts_of(days)))
     assert (lost.days, lost.of_days) == (tuple(f"d{n:02d}" for n in range(bad)), 28)
     assert lost.positions == (3, 4)
     assert lost.clicks == pytest.approx(bad * 0.149 * 1000 * N_QUERIES, 0.1)
@@ -216,9 +214,7 @@ def test_days_without_clicks_at_the_end_are_lost_and_a_hole_in_the_middle_of_a_d
     days = [
         day_of(f"d{n}", rates=(0.0,) * 4 if n > 6 else (0.3, 0.15, 0.0, 0.05) if n == 2 else RATES) for n in range(9)
     ]
-    lost = days_lacking_clicks(counts_of(days))
-    assert lost is not None
-    assert lost.days == ("d2", "d7", "d8")
+    assert present(days_lacking_clicks(counts_of(days))).days == ("d2", "d7", "d8")
     assert days_lacking_clicks(counts_of(days[3:7])) is None
 
 

@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 import pytest
+from present import present
 from small_logs import PBM, dense_table, log_in_order
 
 from posbias.core.counts.counting_plan import StatisticsPlan
@@ -112,9 +113,7 @@ def test_the_test_finds_documents_that_move_up_after_clicks_and_leaves_others_al
 
 
 def order_of(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> RowOrder:
-    order = order_of_rows([log.lazy()], plan)
-    assert order is not None
-    return order
+    return present(order_of_rows([log.lazy()], plan))
 
 
 def test_the_area_of_rows_is_that_of_its_definition_with_theta_of_the_fit() -> None:
@@ -142,10 +141,9 @@ def test_rows_backwards_turn_the_sign_and_parts_say_what_the_whole_says() -> Non
     log = log_in_order(1, n_queries=5)
     forwards, back = order_of(log), order_of(log.reverse())
     parts = [log.filter(pl.col("query") % 3 == part).lazy() for part in range(3)]
-    together = order_of_rows(parts, PBM)
+    together = present(order_of_rows(parts, PBM))
 
     assert back.sums.area.tolist() == pytest.approx((-forwards.sums.area).tolist(), abs=1e-9)
-    assert together is not None
     assert together.sums.area.tolist() == pytest.approx(forwards.sums.area.tolist(), abs=1e-9)
     assert (together.rises, together.falls) == (forwards.rises, forwards.falls) == (back.falls, back.rises)
 
@@ -153,10 +151,8 @@ def test_rows_backwards_turn_the_sign_and_parts_say_what_the_whole_says() -> Non
 @pytest.mark.parametrize("order", [["query"], ["query", "doc"]])
 def test_documents_that_follow_clicks_show_in_any_order_that_keeps_that_of_each_document(order: list[str]) -> None:
     log = log_in_order(2, learns=3.0).sort(order, maintain_order=True)
-    test = feedback_by_rows(order_of(log))
 
-    assert test is not None
-    assert test.rejected
+    assert present(feedback_by_rows(order_of(log))).rejected
 
 
 @pytest.mark.slow_after(2)
@@ -189,10 +185,8 @@ def test_clicks_that_all_documents_gain_or_lose_with_time_are_no_feedback(rate: 
     kept = log.with_columns(drawn, t=pl.col("session") / pl.col("session").max()).with_columns(
         click=pl.when(pl.col("drawn") < rate).then("click").otherwise(0).cast(pl.Int8)
     )
-    test = feedback_by_rows(order_of(kept.sort(order, maintain_order=True) if order else kept))
 
-    assert test is not None
-    assert not test.moves
+    assert not present(feedback_by_rows(order_of(kept.sort(order, maintain_order=True) if order else kept))).moves
 
 
 @pytest.mark.parametrize("column", ["position", "click"])
@@ -236,5 +230,4 @@ def test_days_are_kept_apart_and_times_set_the_order() -> None:
     )
     assert days["period"].n_unique() == 2
     by_time = feedback_test(order_of(timed, replace(PBM, period="quarter")).sums, by_rows=True)
-    assert by_time is not None
-    assert by_time.rejected
+    assert present(by_time).rejected

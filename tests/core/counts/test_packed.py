@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
+from present import present
 
 from posbias.core.counts.counting_plan import StatisticsPlan, count_packed
 from posbias.core.models import get_model
@@ -46,9 +47,7 @@ def counted_by_the_plan(log: pl.DataFrame, plan: StatisticsPlan) -> pl.DataFrame
 @given(st.lists(ROWS, min_size=1, max_size=40))
 def test_packed_counts_are_those_of_the_plan(rows: list[dict[str, object]]) -> None:
     log = pl.DataFrame(rows, schema=SCHEMA)
-    packed = count_packed(log, PLAN)
-    assert packed is not None
-    assert_frame_equal(packed, counted_by_the_plan(log, PLAN))
+    assert_frame_equal(present(count_packed(log, PLAN)), counted_by_the_plan(log, PLAN))
 
 
 @pytest.mark.slow
@@ -69,9 +68,7 @@ def test_packed_counts_are_those_of_the_plan(rows: list[dict[str, object]]) -> N
 def test_text_and_hashes_are_packed_like_other_numbers(rows: list[tuple[str, int, int, int, int]]) -> None:
     schema = {"query": pl.String, "doc": pl.UInt64, "shop": pl.Int64, "position": pl.Int32, "click": pl.Int8}
     log, plan = pl.DataFrame(rows, schema=schema, orient="row"), StatisticsPlan(get_model("pbm"), strata=("shop",))
-    packed = count_packed(log, plan)
-    assert packed is not None
-    assert_frame_equal(packed, counted_by_the_plan(log, plan))
+    assert_frame_equal(present(count_packed(log, plan)), counted_by_the_plan(log, plan))
 
 
 @pytest.mark.parametrize("query", [pl.Series([1, None]), pl.Series(["a", None]), pl.Series([1.0, 2.0])])

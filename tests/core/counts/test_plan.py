@@ -100,16 +100,6 @@ def shuffled_pages(draw: st.DrawFn) -> list[Row]:
     return draw(st.permutations(rows))
 
 
-@SETTINGS
-@given(shuffled_pages())
-def test_the_previous_click_is_the_last_click_above_in_the_session_whatever_the_order_of_rows(rows: list[Row]) -> None:
-    cells = UBM.with_cells(nw.from_native(frame_of(rows))).to_native().collect()
-
-    found = {(row["session"], row["position"]): row["previous_click"] for row in cells.iter_rows(named=True)}
-    assert found == {(row.session, row.position): previous_click(row, rows) for row in rows}
-    assert cells.height == len(rows)
-
-
 SESSIONS = {
     "small numbers": pl.col("session"),
     "negative numbers": pl.col("session") - 3,
@@ -175,15 +165,6 @@ def test_counts_of_cells_are_the_counts_of_pairs_added_up(plan: StatisticsPlan, 
     assert cells.equals(count(plan, rows).group_by(columns).agg(pl.col("impressions", "clicks").sum()).sort(columns))
 
 
-def test_bins_are_named_by_their_first_position_and_hold_all_up_to_the_next() -> None:
-    plan = replace(PBM, position_bins=(1, 3, 5))
-    rows = [Row(0, 0, doc, position, 0) for doc, position in enumerate(range(1, 10))]
-    statistics = count(plan, rows).sort("doc")
-
-    assert statistics["position"].to_list() == [1, 1, 3, 3, 5, 5, 5, 5, 5]
-    assert statistics["position"].dtype == pl.Int32
-
-
 PAGES = [
     Row(0, 0, 0, 1, 1, segment="a", period=date(2026, 1, 5)),
     Row(0, 0, 1, 2, 0, segment="a", period=date(2026, 1, 5)),
@@ -217,15 +198,6 @@ def test_weighted_counts_are_sums_of_weights_as_floats() -> None:
 
     assert as_counts(plan, statistics) == brute_counts(plan, rows)
     assert statistics["impressions"].dtype == statistics["clicks"].dtype == pl.Float64
-
-
-@SETTINGS
-@given(shuffled_pages())
-@pytest.mark.slow
-def test_weights_of_1_count_like_no_weights(rows: list[Row]) -> None:
-    plan = replace(UBM, weighted=True)
-
-    assert as_counts(plan, count(plan, rows)) == as_counts(UBM, count(UBM, rows))
 
 
 def test_narrow_columns_do_not_overflow() -> None:

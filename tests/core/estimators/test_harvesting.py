@@ -72,12 +72,6 @@ def test_noise_free_clicks_give_the_truth_exactly() -> None:
     np.testing.assert_allclose(found.propensity, truth, rtol=1e-9)
 
 
-def test_it_recovers_the_truth_of_a_dense_log() -> None:
-    options = SimulationOptions(n_sessions=40_000, n_queries=20, n_positions=5, docs_per_query=8, seed=3)
-    found = allpairs(*simulated_log(options))
-    np.testing.assert_allclose(found.propensity, 1 / np.arange(1, 6), rtol=0.06)
-
-
 def brute_force(table: CountTable) -> tuple[Floats, float]:
     """The published objective, unit by unit, maximised over log theta and log r at once; all cells are identified."""
     dense = np.zeros((2, table.n_units, table.n_cells))
@@ -134,18 +128,6 @@ def test_slopes_and_curvatures_are_those_of_finite_differences(seed: int) -> Non
     np.testing.assert_allclose(-sets.laplacian(sets.profile(at).conductance, 4), hessian, rtol=1e-5, atol=1e-5)
 
 
-def test_each_r_is_the_best_one() -> None:
-    table, _ = random_log(1)
-    sets = interventional_sets(table, linked_counts(table, find_linkage(table)))
-    at = np.array([0.0, 0.4, -1.0, 2.0])
-    best = sets.profile(at)
-    for factor in (1 - 1e-4, 1 + 1e-4):
-        moved = replace(
-            best, first_probability=best.first_probability * factor, second_probability=best.second_probability * factor
-        )
-        assert sets.objective(moved) < sets.objective(best)
-
-
 def test_units_that_were_clicked_each_time_keep_the_optimum_finite() -> None:
     always = np.full((3, 3), 4.0)
     clicks = np.array([[4.0, 4, 4], [4, 4, 4], [4, 4, 1]])
@@ -173,12 +155,6 @@ def test_running_out_of_iterations_is_reported(monkeypatch: pytest.MonkeyPatch) 
     found = fit_allpairs(table, linkage, on_iteration=lambda number, _change: told.append(number))
     assert not found.converged
     assert (told, found.iterations) == ([1], 1)
-
-
-def test_two_cells_have_the_ratio_of_their_click_rates() -> None:
-    table = dense_table(np.array([[4.0, 50], [2, 5]]), np.array([[3.0, 10], [1, 1]]))
-    expected = (10 / 50 + 1 / 5) / (3 / 4 + 1 / 2)
-    assert allpairs(table, np.arange(2)).propensity[1] == pytest.approx(expected, rel=1e-9)
 
 
 # Invariances.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from present import present
 
 from posbias.core.evaluation.break_even import POWERS, SHARES, Bend, BreakEven, bends
 
@@ -45,8 +46,8 @@ def test_a_verdict_that_is_not_clear_has_a_set_around_the_estimate() -> None:
 
 def test_hidden_relevance_turns_on_its_own_scale() -> None:
     one = held(lambda s: (s, s - 0.1, s + 0.1), lambda share: (1 - share / 1.5, 1 - share, 1 - share / 1.8))
-    assert one.hidden is not None
-    assert (one.hidden.at, one.hidden.first, one.hidden.last) == pytest.approx((1.5, 1.0, 1.8), abs=0.03)
+    hidden = present(one.hidden)
+    assert (hidden.at, hidden.first, hidden.last) == pytest.approx((1.5, 1.0, 1.8), abs=0.03)
     assert held(lambda s: (s, s - 0.1, s + 0.1)).hidden is None
 
 

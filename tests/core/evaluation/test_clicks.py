@@ -276,27 +276,6 @@ def test_equal_scores_stand_in_the_order_of_trec_eval() -> None:
     assert lists.sort(RANK)["doc"].to_list() == [30, 9, 2, 10]  # as text, the last letters first
 
 
-def test_weights_of_queries_give_what_every_page_would_show() -> None:
-    """IPS of a ranking by `--candidates query` is its expected DCG, also of documents that few pages showed."""
-    options = SimulationOptions("pbm", 60_000, 5, 12, 4, days=0, seed=2, ranker_strength=1.0)
-    drawn = simulate(options)
-    truth = drawn.attractiveness
-    rng = np.random.default_rng(0)
-    scores = truth.select("query", "doc", score=pl.Series(rng.standard_normal(truth.height)))
-    pages = drawn.log.group_by("query").agg(pages=pl.col("session").n_unique())
-    lists = ranked(scores.select(pl.lit(1, pl.UInt16).alias(RANKING), "query", "doc", pl.col("score").alias(SCORE)))
-    top = lists.filter(pl.col(RANK) <= DEPTH).join(truth, on=["query", "doc"]).join(pages, on="query")
-    gain = pl.col("attractiveness") * pl.col("pages") / (pl.col(RANK) + 1).cast(pl.Float64).log(2)
-    expected = top.select(gain.sum()).item() / options.n_sessions
-    cells = CellWeights(drawn.propensities.select("position"), drawn.propensities["propensity"].to_numpy(), 1e-3)
-    rows = rows_of_pages(drawn.log, PLAN, cells)
-    asked = RankingMeasures(2, DEPTH, "query")
-    found = query_sums(shown_of(counted_rows(rows), pages_by_query(rows)), lists, cells, asked)
-    evaluation = Evaluation(Totals.of(found, lists, asked, float(options.n_sessions)), asked, None)
-    assert evaluation.value(1, DCG, "ips").value == pytest.approx(expected, rel=0.03)
-    assert evaluation.value(1, DCG, "naive").value < 0.7 * expected
-
-
 def test_one_query_says_nothing_of_the_error(case: Case) -> None:
     only = Case(case.log.filter(query=0), case.scores).evaluation("page").value(1, DCG, "ips")
     assert only.value > 0

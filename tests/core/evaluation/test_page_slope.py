@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from present import present
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.counting_plan import StatisticsPlan
@@ -38,9 +39,7 @@ def pages(seed: int, number: int, *, stops: float = 0.0) -> pl.DataFrame:
 
 def slope_of(rows: pl.DataFrame) -> PageSlope:
     """Return the slope, which there is."""
-    found = page_slope(rows, BY, None)
-    assert found is not None
-    return found
+    return present(page_slope(rows, BY, None))
 
 
 def test_clicks_that_take_no_others_pass_and_clicks_that_end_the_page_do_not() -> None:

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 import scipy
 from arm_logs import ETA, Ranker, log_of_arms
+from present import present
 from small_logs import PBM, counted, dense_table, fitted_strata, statistics_of, strata_of
 
 from posbias.core.arrays.count_table import Floats, Integers
@@ -68,9 +69,7 @@ class Dense:
     def tested(self) -> ArmsTest:
         """What the module says."""
         by_arm = dense_table(*(of.reshape(len(of), -1) for of in (self.n, self.c)))
-        test = arms_test(self.fitted, strata_of(by_arm, self.query), self.position)
-        assert test is not None
-        return test
+        return present(arms_test(self.fitted, strata_of(by_arm, self.query), self.position))
 
     def equations(self, log_theta: Floats, levels: Floats, basis: Floats) -> tuple[Floats, ...]:
         """By pair: U* of bends and levels, I and V of them, and X, at a curve and levels."""
@@ -182,61 +181,15 @@ def test_the_bent_curve_is_that_of_the_equations() -> None:
     back = log_theta + (fit.log_theta - log_theta) / 3
 
     assert test.rejected
-    assert test.bent is not None
-    assert test.bent.bends == 2
-    np.testing.assert_allclose(test.bent.propensity, np.exp(log_theta), rtol=1e-9)
+    bent = present(test.bent)
+    assert bent.bends == 2
+    np.testing.assert_allclose(bent.propensity, np.exp(log_theta), rtol=1e-9)
     strength = np.linalg.eigvals(np.linalg.solve(total(chance), total(information))).real.min()
-    assert test.bent.strength == pytest.approx(strength, rel=1e-7)
-    np.testing.assert_allclose(test.bent.intervals.std_error[1:], std_error, rtol=1e-8)
-    np.testing.assert_allclose(test.bent.intervals.low[1:], np.exp(np.minimum(log_theta, back)[1:] - reach), rtol=1e-8)
-    np.testing.assert_allclose(test.bent.intervals.high[1:], np.exp(np.maximum(log_theta, back)[1:] + reach), rtol=1e-8)
-    assert (test.bent.intervals.low[0], test.bent.intervals.high[0], test.bent.intervals.std_error[0]) == (1, 1, 0)
-
-
-def test_the_score_and_the_information_are_slopes_of_a_likelihood_where_impressions_have_no_own_part() -> None:
-    """So many impressions that none matters: l = sum_ja c_ja log m_ja - sum_j C_j log sum_b m_jb."""
-    few = Dense.drawn(3).telling
-    drawn, rng = replace(few, n=1e9 * few.n), np.random.default_rng(0)
-    log_theta, levels, basis = -np.log(drawn.position) * 0.9, np.array([0.0, 0.2, -0.1]), drawn.bases(2)
-    seen = few.n * np.exp(log_theta + levels[:, np.newaxis])
-    expected = few.c.sum(axis=(1, 2), keepdims=True) * seen / seen.sum(axis=(1, 2), keepdims=True)
-
-    def objective(counts: Floats, step: Floats) -> float:
-        bent = log_theta + basis @ step[:2]
-        m = (few.n @ np.exp(bent)) * np.exp(levels + np.append(0, step[2:]))
-        known = np.log(np.where(m > 0, m, 1))
-        return float((counts.sum(axis=2) * known).sum() - counts.sum(axis=(1, 2)) @ np.log(m.sum(axis=1)))
-
-    score = total(drawn.equations(log_theta, levels, basis)[0])
-    _, information, _, cross = map(total, replace(drawn, c=expected).equations(log_theta, levels, basis))
-    for _ in range(5):
-        step = 1e-3 * rng.standard_normal(4)
-        slope = objective(few.c, step) - objective(few.c, -step)
-        assert slope == pytest.approx(2 * step @ score, rel=1e-4)
-        curvature = objective(expected, step) + objective(expected, -step) - 2 * objective(expected, 0 * step)
-        assert curvature == pytest.approx(-step @ information @ step, rel=1e-3)
-        by_cell = 1e-4 * rng.standard_normal(len(log_theta))
-        there, back = (
-            replace(drawn, c=expected).equations(log_theta + sign * by_cell, levels, basis)[0].sum(axis=0)
-            for sign in (1, -1)
-        )
-        np.testing.assert_allclose(there - back, -2 * by_cell @ cross, rtol=1e-4, atol=1e-8)
-
-
-def test_the_own_part_moves_with_the_curve_as_the_information_by_chance_says() -> None:
-    log = log_of_arms("fixed", 0, queries=60, pages=60, spread=0.1)
-    drawn = Dense.of(log).telling
-    log_theta, levels, basis = -ETA * np.log(drawn.position), np.zeros(2), drawn.bases(1)
-    seen = drawn.n * np.exp(log_theta)
-    expected = replace(drawn, c=drawn.c.sum(axis=(1, 2), keepdims=True) * seen / seen.sum(axis=(1, 2), keepdims=True))
-    _, information, chance, _ = map(total, expected.equations(log_theta, levels, basis))
-    there, back = (
-        expected.equations(log_theta + sign * basis[:, 0], levels, basis)[0].sum(axis=0) for sign in (1e-4, -1e-4)
-    )
-    slope = -(there - back)[0] / 2e-4
-
-    assert slope == pytest.approx((information - chance)[0, 0], rel=0.02)
-    assert chance[0, 0] > 0.1 * information[0, 0]
+    assert bent.strength == pytest.approx(strength, rel=1e-7)
+    np.testing.assert_allclose(bent.intervals.std_error[1:], std_error, rtol=1e-8)
+    np.testing.assert_allclose(bent.intervals.low[1:], np.exp(np.minimum(log_theta, back)[1:] - reach), rtol=1e-8)
+    np.testing.assert_allclose(bent.intervals.high[1:], np.exp(np.maximum(log_theta, back)[1:] + reach), rtol=1e-8)
+    assert (bent.intervals.low[0], bent.intervals.high[0], bent.intervals.std_error[0]) == (1, 1, 0)
 
 
 # --- logs of known truth ---
@@ -250,6 +203,11 @@ def fitted(ranker: Ranker, seed: int = 0, *, period: bool = False, **world: floa
     return fit_statistics(statistics_of(log, plan), "conditional", EstimationOptions(period="none"), compare=False)
 
 
+def judged(ranker: Ranker, *, period: bool = False, **world: float) -> ArmsTest:
+    """What the arms of a log say."""
+    return present(fitted(ranker, period=period, **world).arms)
+
+
 def error(propensity: Floats) -> float:
     """The mean relative error."""
     return float(np.abs(propensity * np.arange(1, 9) ** ETA - 1).mean())
@@ -259,58 +217,52 @@ def error(propensity: Floats) -> float:
 @pytest.mark.slow
 def test_rankers_that_know_the_user_or_learn_are_contradicted_and_the_bent_curve_is_nearer(ranker: Ranker) -> None:
     fit = fitted(ranker)
-    assert fit.arms is not None
-    assert fit.arms.rejected
-    assert fit.arms.bent is not None
+    arms, table = present(fit.arms), fit.propensities
+    bent = present(arms.bent)
 
-    assert (fit.arms.difference > 0) is (ranker == "learns")
-    assert error(fit.arms.bent.propensity) < 0.6 * error(fit.free.propensity)
-    table = fit.propensities
-    np.testing.assert_array_equal(table["arms_propensity"], fit.arms.bent.propensity)
-    np.testing.assert_array_equal(table["arms_ci_high"], fit.arms.bent.intervals.high)
+    assert arms.rejected
+    assert (arms.difference > 0) is (ranker == "learns")
+    assert error(bent.propensity) < 0.6 * error(fit.free.propensity)
+    np.testing.assert_array_equal(table["arms_propensity"], bent.propensity)
+    np.testing.assert_array_equal(table["arms_ci_high"], bent.intervals.high)
     np.testing.assert_array_equal(table["weight_propensity"], table["propensity"])
 
 
 def test_a_fixed_ranker_is_confirmed_and_nothing_is_bent() -> None:
     fit = fitted("fixed")
-    assert fit.arms is not None
+    arms = present(fit.arms)
 
-    assert fit.arms.p_value > 0.01
-    assert fit.arms.enough
-    assert fit.arms.bent is None
+    assert arms.p_value > 0.01
+    assert arms.enough
+    assert arms.bent is None
     assert fit.propensities["arms_propensity"].null_count() == 8
 
 
 def test_arms_that_move_nothing_say_nothing() -> None:
-    fit = fitted("knows the user", spread=0.0)
-    assert fit.arms is not None
+    arms = judged("knows the user", spread=0.0)
 
-    assert not fit.arms.rejected
-    assert not fit.arms.enough
-    assert fit.arms.strength < 2
+    assert not arms.rejected
+    assert not arms.enough
+    assert arms.strength < 2
 
 
 def test_arms_that_move_little_contradict_and_do_not_say_how_far() -> None:
-    fit = fitted("learns", spread=0.1)
-    assert fit.arms is not None
+    arms = judged("learns", spread=0.1)
 
-    assert fit.arms.rejected
-    assert fit.arms.bent is None
+    assert arms.rejected
+    assert arms.bent is None
 
 
 def test_an_arm_in_which_everything_is_clicked_more_says_no_less() -> None:
-    fit = fitted("fixed", level=1.3)
-    assert fit.arms is not None
+    arms = judged("fixed", level=1.3)
 
-    assert fit.arms.p_value > 0.01
-    assert fit.arms.levels[1] == pytest.approx(1.3, rel=0.1)
+    assert arms.p_value > 0.01
+    assert arms.levels[1] == pytest.approx(1.3, rel=0.1)
 
 
 @pytest.mark.slow
 def test_each_arm_that_learns_from_its_own_clicks_is_seen_by_times_and_its_curve_is_not_bent() -> None:
-    apart, shared = fitted("each arm learns", period=True).arms, fitted("learns", period=True).arms
-    assert apart is not None
-    assert shared is not None
+    apart, shared = judged("each arm learns", period=True), judged("learns", period=True)
 
     assert (apart.rejected, apart.apart, apart.bent) == (True, True, None)
     assert (shared.rejected, shared.apart) == (True, False)
@@ -359,15 +311,14 @@ def test_neither_the_order_of_rows_nor_parts_nor_names_of_arms_matter() -> None:
         fit_statistics(statistics_of(of, BY_ARM, parts), "conditional", EstimationOptions(), compare=False).arms
         for of, parts in ((log, 1), (log.sample(fraction=1.0, shuffle=True, seed=1), 1), (log, 4), (renamed, 1))
     )
-    assert plain is not None
-    assert plain.bent is not None
-    for other in others:
-        assert other is not None
-        assert other.bent is not None
-        assert other.p_value == pytest.approx(plain.p_value, rel=1e-6)
-        assert other.strength == pytest.approx(plain.strength, rel=1e-8)
-        np.testing.assert_allclose(other.bent.propensity, plain.bent.propensity, rtol=1e-8)
-        np.testing.assert_allclose(other.bent.intervals.std_error, plain.bent.intervals.std_error, rtol=1e-6)
+    expected = present(plain)
+    curve = present(expected.bent)
+    for found in map(present, others):
+        bent = present(found.bent)
+        assert found.p_value == pytest.approx(expected.p_value, rel=1e-6)
+        assert found.strength == pytest.approx(expected.strength, rel=1e-8)
+        np.testing.assert_allclose(bent.propensity, curve.propensity, rtol=1e-8)
+        np.testing.assert_allclose(bent.intervals.std_error, curve.intervals.std_error, rtol=1e-6)
 
 
 def test_rows_without_an_arm_count_for_all_movement_alone() -> None:
@@ -384,7 +335,6 @@ def test_statistics_with_arms_are_those_without_where_they_are_added_up() -> Non
     log = log_of_arms("fixed", 6, queries=20, pages=30)
     kept, plain = statistics_of(log, BY_ARM, 3), statistics_of(log, PBM, 3)
 
-    assert kept.arms is not None
-    assert kept.arms["impressions"].sum() == log.height
+    assert present(kept.arms)["impressions"].sum() == log.height
     for name in ("start", "cell", "impressions", "clicks", "multiplicity"):
         np.testing.assert_array_equal(getattr(kept.pair_signatures, name), getattr(plain.pair_signatures, name))

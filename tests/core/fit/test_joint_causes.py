@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
+from present import present
 from small_logs import statistics_of
 
 from posbias.core.choices import BetaPrior
@@ -28,39 +29,34 @@ def fitted(options: SimulationOptions, asked: EstimationOptions | None = None) -
 
 def test_where_pairs_have_many_impressions_the_prior_is_the_cause() -> None:
     fit = fitted(MANY)
-    assert fit.comparison is not None
-    assert fit.comparison.biased
-    assert fit.causes is not None
-    cells = np.isfinite(fit.causes.without_prior)
+    comparison, causes = present(fit.comparison), present(fit.causes)
 
-    assert fit.comparison.largest_difference > 0.1
-    assert fit.causes.largest_without_prior(cells) < 0.02
+    assert comparison.biased
+    assert comparison.largest_difference > 0.1
+    assert causes.largest_without_prior(np.isfinite(causes.without_prior)) < 0.02
 
 
 def test_where_pairs_have_few_impressions_sparsity_is_a_cause() -> None:
-    causes = fitted(FEW).causes
-    assert causes is not None
+    causes = present(fitted(FEW).causes)
     assert causes.largest_without_prior(np.isfinite(causes.without_prior)) > 0.05
 
 
 def test_without_a_prior_it_is_what_joint_em_without_one_says() -> None:
     fit = fitted(MANY)
-    assert fit.causes is not None
     asked = JointOptions(diagnostics.NO_PRIOR, diagnostics.NO_PRIOR, tolerance=1e-8)
     theta = fit_joint(fit.statistics.pair_signatures, asked).examination
 
-    np.testing.assert_allclose(fit.causes.without_prior, np.log(theta / theta[0] / fit.estimate.propensity), atol=0.005)
+    expected = np.log(theta / theta[0] / fit.estimate.propensity)
+    np.testing.assert_allclose(present(fit.causes).without_prior, expected, atol=0.005)
 
 
 @pytest.mark.slow
 def test_a_sample_of_the_pairs_tells_about_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     few = replace(FEW, n_sessions=30_000)
-    whole = fitted(few).causes
+    whole = present(fitted(few).causes)
     monkeypatch.setattr(diagnostics, "LARGEST_SAMPLE", 15_000)
     fitted.cache_clear()
-    sample = fitted(few).causes
-    assert whole is not None
-    assert sample is not None
+    sample = present(fitted(few).causes)
 
     assert not np.array_equal(sample.without_prior, whole.without_prior)
     np.testing.assert_allclose(sample.without_prior, whole.without_prior, atol=0.06)
@@ -74,8 +70,7 @@ def test_nothing_more_is_run_where_joint_em_has_no_prior_or_is_not_biased() -> N
 
     assert without.comparison is not None
     assert without.causes is None
-    assert dense.comparison is not None
-    assert not dense.comparison.biased
+    assert not present(dense.comparison).biased
     assert dense.causes is None
 
 

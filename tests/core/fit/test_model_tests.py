@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 import scipy
+from present import present
 from small_logs import PBM, UBM, simulated, statistics_of
 
 from posbias.core.arrays.count_table import Floats
@@ -38,12 +39,14 @@ def fitted(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> Fit
     )
 
 
+def judged(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> ModelTests:
+    return present(fitted(log, plan, parts).model_tests)
+
+
 @cache
 def model_tests_of(world: SimulationOptions) -> ModelTests:
     """The tests of a simulated log, made once for each."""
-    tests = fitted(simulated(world).log).model_tests
-    assert tests is not None
-    return tests
+    return judged(simulated(world).log)
 
 
 def clicked_anew(simulation: Simulation, probability: Floats, seed: int = 0) -> pl.DataFrame:
@@ -70,12 +73,10 @@ def test_trust_in_positions_is_noticed_by_attractiveness() -> None:
     simulation = simulated(replace(WORLD, n_sessions=12_000))
     attractiveness, position = truth(simulation)
     trusted = position**-0.7 * (0.98 * attractiveness + 0.4 / position * (1 - attractiveness))
-    tests = fitted(clicked_anew(simulation, trusted)).model_tests
+    tests = judged(clicked_anew(simulation, trusted))
 
-    assert tests is not None
-    assert tests.attractiveness is not None
     assert ATTRACTIVENESS in tests.doubts
-    assert tests.attractiveness.difference_of_logs < 0  # attractive documents lose less
+    assert present(tests.attractiveness).difference_of_logs < 0  # attractive documents lose less
 
 
 @pytest.mark.slow
@@ -84,20 +85,16 @@ def test_position_and_attractiveness_that_add_up_as_log_odds_are_noticed() -> No
     simulation = simulated(many)
     attractiveness, position = truth(simulation)
     odds = attractiveness / (1 - attractiveness) / position**1.2
-    tests = fitted(clicked_anew(simulation, odds / (1 + odds))).model_tests
+    tests = judged(clicked_anew(simulation, odds / (1 + odds)))
 
-    assert tests is not None
-    assert tests.attractiveness is not None
     assert ATTRACTIVENESS in tests.doubts
-    assert tests.attractiveness.difference_of_logs < 0
+    assert present(tests.attractiveness).difference_of_logs < 0
 
 
 def test_where_every_query_has_one_document_nothing_is_said_of_attractive_ones() -> None:
     log = simulated(WORLD).log.with_columns(query=pl.col("query") * 100 + pl.col("doc"), doc=pl.lit(0))
-    tests = fitted(log).model_tests
 
-    assert tests is not None
-    assert tests.attractiveness is None
+    assert judged(log).attractiveness is None
 
 
 def test_a_cascade_is_noticed_though_no_cell_below_a_click_was_clicked() -> None:
@@ -107,11 +104,10 @@ def test_a_cascade_is_noticed_though_no_cell_below_a_click_was_clicked() -> None
     first = clicks & (np.cumsum(clicks, axis=1) == 1)
     log = simulation.log.with_columns(pl.Series("click", first.ravel().astype(np.int8)))
     fit = fitted(log)
+    tests = present(fit.model_tests)
 
-    assert fit.model_tests is not None
-    assert fit.model_tests.clicks_above is not None
-    assert fit.model_tests.clicks_above.observed_clicks == 0
-    assert fit.model_tests.doubts == {CLICKS_ABOVE}
+    assert present(tests.clicks_above).observed_clicks == 0
+    assert tests.doubts == {CLICKS_ABOVE}
     # observed against expected clicks per cell, which the fit all but solves, see nothing
     np.testing.assert_allclose(fit.expected_clicks, fit.statistics.cell_totals[1], rtol=0.06)
 
@@ -131,9 +127,8 @@ def test_users_who_differ_in_readiness_are_seen_and_leave_the_propensities_undou
 def test_devices_of_different_theta_in_one_log_leave_the_means_undoubted() -> None:
     desktop, phone = (simulated(replace(WORLD, eta=eta, n_queries=20, seed=4)).log for eta in (0.5, 1.5))
     together = pl.concat([desktop, phone.with_columns(pl.col("session") + WORLD.n_sessions)])
-    tests = fitted(together).model_tests
+    tests = judged(together)
 
-    assert tests is not None
     assert tests.depends_on_clicks_above
     assert not tests.doubts & {CLICKS_ABOVE, LAST_CLICK}
 
@@ -142,14 +137,8 @@ def test_devices_of_different_theta_in_one_log_leave_the_means_undoubted() -> No
 def test_query_shocks_are_no_clicks_above() -> None:
     """What a query's users share at a position comes with other clicks above; it drops out."""
     options = replace(WORLD, n_sessions=12_000, theta_shock=0.6, attractiveness_scale=0.3)
-    statistics = [
-        found.statistic * np.sign(found.difference_of_logs)
-        for seed in range(6)
-        if (tests := fitted(simulated(replace(options, seed=seed)).log).model_tests) is not None
-        and (found := tests.clicks_above) is not None
-    ]
-    assert len(statistics) == 6
-    assert abs(np.mean(statistics)) < 1.0
+    found = [present(judged(simulated(replace(options, seed=seed)).log).clicks_above) for seed in range(6)]
+    assert abs(np.mean([test.statistic * np.sign(test.difference_of_logs) for test in found])) < 1.0
 
 
 def test_clicks_are_held_against_those_of_the_documents_other_impressions_query_by_query() -> None:
@@ -176,17 +165,17 @@ def test_clicks_are_held_against_those_of_the_documents_other_impressions_query_
     np.testing.assert_allclose([row.ratio for row in found], ratio)
     np.testing.assert_allclose([row.expected_clicks for row in found], expected.sum(axis=0))
     for row, sd, shares in zip(found[:2], error, (expected / expected.sum(axis=0)).T, strict=False):
-        assert row.interval is not None
+        low, high = present(row.interval)
         t = scipy.special.stdtrit(min(1 / (shares**2).sum(), len(told) - 1), 0.975)
-        assert np.log(row.interval[1] / row.interval[0]) / 2 == pytest.approx(t * sd, rel=0.05)
+        assert np.log(high / low) / 2 == pytest.approx(t * sd, rel=0.05)
 
 
 def test_where_clicks_above_make_no_difference_ratios_are_one_and_where_they_do_the_effect_shows() -> None:
     holds, fails = (model_tests_of(replace(WORLD, model=model)) for model in ("pbm", "ubm"))
 
     for row in holds.by_clicks_above:
-        assert row.interval is not None
-        assert row.interval[0] < 1 < row.interval[1]
+        low, high = present(row.interval)
+        assert low < 1 < high
     ratios = [row.ratio for row in fails.by_clicks_above]
     assert ratios == sorted(ratios)  # each click above moves the last one closer
     assert ratios[0] < 0.8
@@ -203,25 +192,18 @@ def test_weak_trust_in_positions_is_rejected_or_named_as_an_error_that_would_not
     error = np.abs(np.log(fit.estimate.propensity) + 0.7 * np.log(np.arange(1, 9))).max()
 
     assert error > 0.15
-    assert fit.model_tests is not None
-    found = fit.model_tests.attractiveness
-    assert found is not None
-    assert found.largest_missed_error is not None
-    assert found.rejected or found.largest_missed_error > error
+    found = present(present(fit.model_tests).attractiveness)
+    assert found.rejected or present(found.largest_missed_error) > error
 
 
 @pytest.mark.slow
 def test_users_who_differ_in_readiness_are_a_doubt_where_cells_hold_the_click_above() -> None:
-    plan, scores = UBM, norm_scores(50)
+    scores = norm_scores(50)
     readiness = np.exp(0.6 * scores) / np.exp(0.6 * scores).mean()
     world = replace(WORLD, model="ubm", n_sessions=15_000, n_positions=10, attractiveness_scale=0.29)
-    differ = fitted(simulated(replace(world, readiness=tuple(readiness.tolist()))).log, plan).model_tests
-    same = fitted(simulated(world).log, plan).model_tests
 
-    assert differ is not None
-    assert same is not None
-    assert CLICKS_ABOVE in differ.doubts
-    assert not same.rejected
+    assert CLICKS_ABOVE in judged(simulated(replace(world, readiness=tuple(readiness.tolist()))).log, UBM).doubts
+    assert not judged(simulated(world).log, UBM).rejected
 
 
 def norm_scores(number: int) -> Floats:
@@ -232,10 +214,8 @@ def norm_scores(number: int) -> Floats:
 def test_pages_that_are_repeated_say_no_more_of_other_models_than_once_as_their_queries_are_the_same() -> None:
     log = simulated(replace(WORLD, n_queries=30, n_sessions=2_000, model="ubm")).log
     repeated = pl.concat([log.with_columns(pl.col("session") + copy * 10_000) for copy in range(4)])
-    once, four_times = (compare_models(pages, "pbm") for pages in (log, repeated))
+    once, four_times = (present(compare_models(pages, "pbm")) for pages in (log, repeated))
 
-    assert once is not None
-    assert four_times is not None
     assert once.queries == four_times.queries == 30
     assert [model.others[0].name for model in (once, four_times)] == ["ubm", "ubm"]
     ratio = four_times.others[0].std_error / once.others[0].std_error
@@ -256,11 +236,9 @@ def test_p_values_are_adjusted_for_their_number_and_keep_their_order() -> None:
 def test_the_test_by_attractiveness_does_not_depend_on_how_the_log_was_cut_into_parts() -> None:
     log = simulated(WORLD).log
     renamed = log.with_columns((9_999 - pl.col("query")).alias("query"))
-    found = [fitted(of, parts=parts).model_tests for of, parts in ((log, 1), (log, 5), (renamed, 1))]
-    values = [one.attractiveness.p_value for one in found if one is not None and one.attractiveness is not None]
+    found = [present(judged(of, parts=parts).attractiveness) for of, parts in ((log, 1), (log, 5), (renamed, 1))]
 
-    np.testing.assert_allclose(values, values[0], rtol=1e-6)
-    assert len(values) == 3
+    np.testing.assert_allclose([one.p_value for one in found], found[0].p_value, rtol=1e-6)
 
 
 def test_halves_add_up_and_share_impressions_evenly() -> None:
@@ -290,8 +268,7 @@ def test_weighted_counts_have_no_tests() -> None:
     weighted = statistics_of(log)
     weighted = replace(weighted, plan=replace(PBM, weighted=True))
     beside = BesideCounts(pages=lambda: count_pages(log, PBM))
-    found = fit_statistics(weighted, "conditional", EstimationOptions(), beside=beside).model_tests
-    assert found is not None
+    found = present(fit_statistics(weighted, "conditional", EstimationOptions(), beside=beside).model_tests)
     assert not found.made
     assert "weighted" in found.why_no_pages
 
@@ -306,6 +283,4 @@ def test_a_log_of_a_few_rows_is_fitted_even_where_a_half_of_it_has_no_click(
     ]
     log = pl.DataFrame(rows, schema=["doc", "position", "click"], orient="row").with_columns(query=0)
 
-    tests = fitted(log).model_tests
-    assert tests is not None
-    assert not tests.doubts
+    assert not judged(log).doubts

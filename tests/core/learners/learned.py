@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from present import present
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.choices import LearningOptions
@@ -46,8 +47,7 @@ def with_pages(data: LearningData, pages: Numbers, cells: Numbers, clicks: Numbe
 
 def page_of(data: LearningData) -> list[tuple[Integers, Integers, Floats]]:
     """Documents, cells and clicks of each page."""
-    assert data.pages is not None
-    pages = data.pages
+    pages = present(data.pages)
     return [
         (pages.document[first:last], pages.cell[first:last], pages.click[first:last])
         for first, last in zip(pages.start[:-1].tolist(), pages.start[1:].tolist(), strict=True)

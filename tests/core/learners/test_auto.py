@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from learned import learn, scores
 from learning_logs import draw, hidden_relevance
+from present import present
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import Balance, LearningOptions
@@ -102,8 +103,7 @@ def test_the_model_is_the_blend_of_the_rankers_that_are_learnt_from_all_queries(
     options = {"trees": 30}
     learned = learn("auto", data, **options)
     chosen = learned.report["chosen"]
-    assert data.features is not None
-    rows = data.features.rows[np.arange(data.n_documents)]
+    rows = present(data.features).rows[np.arange(data.n_documents)]
     blend = np.zeros(len(rows))
     for name, share in {name: share for name, share in chosen["shares"].items() if share}.items():
         of_one = scores(learn(name, data, **options), rows)

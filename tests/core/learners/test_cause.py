@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from present import present
 from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, sum_by_number
@@ -69,7 +70,6 @@ def agreement(model: FactorModel, truth: Floats) -> float:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_both_kinds_of_rows_rank_better_than_either_alone(seed: int) -> None:
     data, truth = drawn(seed)
-    assert data.randomized is not None
     both = agreement(learnt("cause", data), truth)
     alone = [agreement(learnt("factors", replace(data, counts=counts)), truth) for counts in _of_each_kind(data)]
     assert both > max(alone) + 0.05
@@ -77,16 +77,15 @@ def test_both_kinds_of_rows_rank_better_than_either_alone(seed: int) -> None:
 
 
 def _of_each_kind(data: LearningData) -> tuple[CountTable, CountTable]:
-    assert data.randomized is not None
-    return data.counts.subtract(data.randomized), data.randomized
+    """Counts of the logging ranker and of random places."""
+    return data.counts.subtract(present(data.randomized)), present(data.randomized)
 
 
 def test_a_strong_tie_leaves_documents_where_the_many_rows_put_them() -> None:
     data = drawn()[0]
-    assert data.randomized is not None
     few = learnt("cause", data, tie=0.0, regularization=5.0)
     tied_up = learnt("cause", data, tie=100.0, regularization=5.0)
-    of_control = learnt("factors", replace(data, counts=data.counts.subtract(data.randomized)), regularization=5.0)
+    of_control = learnt("factors", replace(data, counts=_of_each_kind(data)[0]), regularization=5.0)
     correlations = [np.corrcoef(model.item_bias, of_control.item_bias)[0, 1] for model in (few, tied_up)]
     assert correlations[0] < 0.6
     assert correlations[1] > 0.95
@@ -111,8 +110,7 @@ def test_absolute_differences_leave_most_documents_where_they_are_and_move_some_
 def test_control_vectors_rank_as_the_ranker_of_the_log_favours() -> None:
     data, truth = drawn()
     control, treatment = (learnt("cause", data, vectors=vectors) for vectors in ("control", "treatment"))
-    assert data.randomized is not None
-    of_control = learnt("factors", replace(data, counts=data.counts.subtract(data.randomized)))
+    of_control = learnt("factors", replace(data, counts=_of_each_kind(data)[0]))
     np.testing.assert_array_equal(control.query_factors, treatment.query_factors)
     assert control.mean == treatment.mean
     assert np.corrcoef(control.item_bias, of_control.item_bias)[0, 1] > 0.9
@@ -121,23 +119,20 @@ def test_control_vectors_rank_as_the_ranker_of_the_log_favours() -> None:
 
 def test_without_rows_of_the_ranker_the_others_are_learnt_from() -> None:
     data, truth = drawn(placed=30)
-    assert data.randomized is not None
-    only = replace(data, counts=data.randomized)
+    only = replace(data, counts=present(data.randomized))
     assert agreement(learnt("cause", only), truth) > 0.3
 
 
 def test_no_row_at_random_is_an_error() -> None:
     data = drawn()[0]
-    assert data.randomized is not None
+    nothing = present(data.randomized).only_cells(np.zeros(1, np.bool_))
     with pytest.raises(IdentifiabilityError, match="placed at random"):
-        learnt("cause", replace(data, randomized=data.randomized.only_cells(np.zeros(1, np.bool_))))
+        learnt("cause", replace(data, randomized=nothing))
 
 
 def test_learning_does_not_stop_early_by_rows_that_are_not_there() -> None:
     data = drawn()[0]
-    assert data.randomized is not None
-    apart = data.query >= USERS // 2
-    rows = data.randomized
+    apart, rows = data.query >= USERS // 2, present(data.randomized)
     kept = np.where(apart[rows.unit_of_entry], 0, rows.impressions)
     placed = dense_table(
         *(sum_by_number(rows.unit_of_entry, values, rows.n_units)[:, np.newaxis] for values in (kept, rows.clicks))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from learned import learn, scores
 from learning_logs import hidden_relevance, rank_correlation
+from present import present
 from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Floats
@@ -22,8 +23,7 @@ def one_cell(impressions: Floats, clicks: Floats) -> CountTable:
 def test_a_ranker_that_knows_more_than_the_features_teaches_a_model_of_the_features() -> None:
     data, truth = hidden_relevance(known=1.0, seed=0)
     unseen, of_unseen = hidden_relevance(known=1.0, seed=1)
-    assert unseen.features is not None
-    rows = unseen.features.rows[np.arange(unseen.n_documents)]
+    rows = present(unseen.features).rows[np.arange(unseen.n_documents)]
     taught, plain = (rank_correlation(scores(learn(name, data), rows), of_unseen) for name in ("distilled", "pbm"))
     assert taught > plain + 0.03
     assert len(truth) == data.n_documents

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from learned import learn, page_of, slope, with_pages
 from learning_logs import THETA, draw
+from present import present
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.learners.learning import LearningData, clicked_lists
@@ -74,9 +75,8 @@ def test_at_the_truth_the_expected_gradients_are_zero() -> None:
     gamma = np.array([0.9, 0.5, 0.2, 0.1, 0.05])
     orders = [rng.permutation(5).tolist() for _ in range(2_000)]
     data = with_pages(draw(), orders, [list(range(5))] * len(orders), [[0] * 5] * len(orders))
-    assert data.pages is not None
-    expected = THETA[data.pages.cell] * gamma[data.pages.document]
-    data = replace(data, pages=replace(data.pages, click=expected))
+    pages = present(data.pages)
+    data = replace(data, pages=replace(pages, click=THETA[pages.cell] * gamma[pages.document]))
     lists = clicked_lists(data, data.learnt)
     of_ranking, bend = WeightedSoftmax(lists, data.n_documents, np.log(THETA)).gradients(
         np.concatenate([np.log(gamma), np.zeros(data.n_documents - 5)])
@@ -88,8 +88,7 @@ def test_at_the_truth_the_expected_gradients_are_zero() -> None:
 
 
 def test_it_finds_propensities_of_its_own_relative_to_the_first_position() -> None:
-    found = learn("dla", draw()).propensities
-    assert found is not None
+    found = present(learn("dla", draw()).propensities)
     assert found[0] == 1
     assert (np.diff(found) < 0).all()
     assert np.abs(found / THETA - 1).mean() < 0.25
@@ -114,6 +113,4 @@ def test_the_propensities_are_those_of_the_trees_that_are_kept() -> None:
     stopped = learn("dla", data, early_stopping=3)
     trees = stopped.report["trees"]
     fewer = learn("dla", data, trees=trees)
-    assert stopped.propensities is not None
-    assert fewer.propensities is not None
-    np.testing.assert_allclose(stopped.propensities, fewer.propensities, rtol=1e-12)
+    np.testing.assert_allclose(present(stopped.propensities), present(fewer.propensities), rtol=1e-12)

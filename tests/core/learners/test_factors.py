@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from learning_logs import draw
+from present import present
 from small_logs import dense_table
 
 from posbias.core.arrays.count_table import Floats
@@ -54,10 +55,8 @@ def test_gradients_are_those_of_all_losses_and_penalties(
     kinds: tuple[type[ClickLikelihood | SquaredError], ...], distance: TieDistance
 ) -> None:
     data, rng, strength, tie = with_items(), np.random.default_rng(1), 2.0, 3.0
-    assert data.item is not None
-    assert data.randomized is not None
-    query, item = data.query, data.item
-    tables = [data.counts.subtract(data.randomized), data.randomized][-len(kinds) :]
+    query, item, placed = data.query, present(data.item), present(data.randomized)
+    tables = [data.counts.subtract(placed), placed][-len(kinds) :]
     losses = [kind(table, data.theta) for kind, table in zip(kinds, tables, strict=True)]
     options = LearningOptions(factors=3, tie=tie, tie_distance=distance)
     parameters = {
@@ -91,17 +90,6 @@ def test_gradients_are_those_of_all_losses_and_penalties(
             assert found[name].reshape(-1)[place] == pytest.approx((around[0] - around[1]) / 2e-4, rel=1e-4, abs=1e-3)
 
 
-@pytest.mark.slow
-def test_without_a_penalty_squared_error_finds_click_rates() -> None:
-    data = with_items()
-    assert data.item is not None
-    model = learnt("mf", data, LearningOptions(factors=8, regularization=0.0, steps=2_000))
-    shown = data.counts.sum_by_unit(data.counts.impressions)
-    rates = data.counts.sum_by_unit(data.counts.clicks) / np.maximum(shown, 1)
-    often = shown > 0
-    np.testing.assert_allclose(model.scores(data.query, data.item)[often], rates[often], atol=0.02)
-
-
 def test_propensities_of_one_leave_matrix_factorization_as_it_is() -> None:
     data = replace(with_items(), examination=np.ones(5))
     asked = LearningOptions(steps=20, regularization=5.0)
@@ -111,9 +99,8 @@ def test_propensities_of_one_leave_matrix_factorization_as_it_is() -> None:
 
 def best_by_least_squares(data: LearningData, penalty: float, factors: int) -> float:
     """The least penalised error that alternating least squares come to, each step in closed form."""
-    assert data.item is not None
     loss, rng = SquaredError(data.counts, data.theta), np.random.default_rng(0)
-    numbers = (data.query, data.item)
+    numbers = (data.query, present(data.item))
     sides = [
         np.column_stack([0.1 * rng.standard_normal((n.max() + 1, factors)), np.zeros(n.max() + 1)]) for n in numbers
     ]
@@ -143,12 +130,11 @@ def penalized_error(loss: SquaredError, scores: Floats, penalty: float, *paramet
 @pytest.mark.parametrize("penalty", [5.0, 100.0])
 def test_steps_come_to_what_least_squares_find(penalty: float) -> None:
     data = with_items()
-    assert data.item is not None
     model = learnt("propensity-mf", data, LearningOptions(factors=2, regularization=penalty, steps=600))
     arrays = model.arrays()
     sides = [values for name, values in arrays.items() if name != "mean"]
     loss = SquaredError(data.counts, data.theta)
-    found = penalized_error(loss, model.scores(data.query, data.item), penalty, *sides)
+    found = penalized_error(loss, model.scores(data.query, present(data.item)), penalty, *sides)
     assert found <= best_by_least_squares(data, penalty, 2) * 1.002
 
 
@@ -231,11 +217,9 @@ def test_impressions_apart_are_a_part_of_those_learnt_from(weight: float) -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_held_out_queries_have_no_factors_and_change_nothing(name: str) -> None:
     data = with_items(held_out=0.3)
-    counts = data.counts
-    assert data.randomized is not None
     blank, unclicked = (
         replace(table, clicks=np.where(data.held_out[table.unit_of_entry], 0, table.clicks))
-        for table in (counts, data.randomized)
+        for table in (data.counts, present(data.randomized))
     )
     blanked = replace(data, counts=blank, randomized=unclicked)
     one, other = (learnt(name, log, LearningOptions(steps=20)) for log in (data, blanked))

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from learned import learn, scores
 from learning_logs import THETA, draw
+from present import present
 from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Floats
@@ -46,10 +47,9 @@ def test_documents_have_the_grades_of_the_layout_of_judgments() -> None:
 
 def test_it_is_lightgbm_on_these_grades() -> None:
     data = draw()
-    assert data.features is not None
     shown = np.flatnonzero(data.counts.entries_of_unit > 0)
     grades = graded(data)[0].grade
-    features = np.asarray(data.features.rows)
+    features = np.asarray(present(data.features).rows)
     parameters = {
         "objective": "lambdarank", "learning_rate": 0.1, "num_leaves": 15, "min_data_in_leaf": 10, "seed": 0,
         "lambdarank_norm": False, "num_threads": 1, "verbose": -1, "deterministic": True, "force_row_wise": True,

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from learned import learn, scores
 from learning_logs import THETA, draw, rank_correlation, true_scores
+from present import present
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import LEARNERS
@@ -23,8 +24,7 @@ def unseen() -> Floats:
 
 def without_clicks_apart(data: LearningData) -> LearningData:
     """The same log, but that nothing of held-out queries was clicked."""
-    assert data.pages is not None
-    counts, pages = data.counts, data.pages
+    counts, pages = data.counts, present(data.pages)
     return replace(
         data,
         counts=replace(counts, clicks=np.where(data.held_out[counts.unit_of_entry], 0, counts.clicks)),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from learned import learn, scores
 from learning_logs import draw, rank_correlation, true_scores
+from present import present
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.learners.learning import ClickLikelihood, Features, LearningData, sigmoid, with_fewer_negatives
@@ -49,29 +50,26 @@ def test_learning_stops_once_held_out_queries_fare_no_better() -> None:
     best = learned.report["trees"]
     assert best + 5 == learned.curve["round"].max()
     assert learned.curve["validation"].arg_max() == best - 1
-    assert data.features is not None
     fewer = learn("pbm", data, trees=best)
-    rows = np.asarray(data.features.rows)
+    rows = np.asarray(present(data.features).rows)
     np.testing.assert_allclose(scores(learned, rows), scores(fewer, rows), atol=1e-12)
 
 
 def test_importance_names_the_feature_that_tells(data: LearningData) -> None:
-    importance = learn("pbm", data).importance
-    assert importance is not None
+    importance = present(learn("pbm", data).importance)
     assert importance.sort("gain", descending=True)["feature"][0] == 0
 
 
 def test_losses_of_logs_with_fewer_negatives_are_those_of_the_whole_log_on_average() -> None:
     data = draw(held_out=0.2)
-    assert data.features is not None
-    numbered = np.column_stack([np.arange(float(data.n_documents)), data.features.rows[np.arange(data.n_documents)]])
+    rows = present(data.features).rows[np.arange(data.n_documents)]
+    numbered = np.column_stack([np.arange(float(data.n_documents)), rows])
     data = replace(data, features=Features(numbered, ("number", "telling", "liked")))
     at = np.random.default_rng(1).standard_normal(data.n_documents)
 
     def sums(log: LearningData, score: Floats) -> Floats:
         """Log-likelihood, gradient by weights of the features, and clicks."""
-        assert log.features is not None
-        loss, rows = ClickLikelihood(log.counts.take(log.learnt), log.theta), log.features.rows[log.learnt]
+        loss, rows = ClickLikelihood(log.counts.take(log.learnt), log.theta), present(log.features).rows[log.learnt]
         own = score[log.learnt]
         likelihood = loss.per_impression(own) * loss.counts.impressions.sum()
         return np.array([likelihood, *(loss.gradients(own)[0] @ rows), loss.counts.clicks.sum()])
@@ -82,8 +80,7 @@ def test_losses_of_logs_with_fewer_negatives_are_those_of_the_whole_log_on_avera
     whole, found = sums(sparse, at), list[Floats]()
     for seed in range(300):
         log = with_fewer_negatives(sparse, 0.25, seed)
-        assert log.features is not None
-        kept = log.features.rows[np.arange(log.n_documents)][:, 0].astype(int)
+        kept = present(log.features).rows[np.arange(log.n_documents)][:, 0].astype(int)
         assert log.n_documents < 0.8 * sparse.n_documents
         assert len(log.apart) == len(sparse.apart)
         found.append(sums(log, at[kept]))

@@ -8,7 +8,8 @@ import lightgbm
 import numpy as np
 import pytest
 from learned import learn, scores, slope
-from learning_logs import draw, rank_correlation, true_scores
+from learning_logs import draw, rank_correlation
+from present import present
 
 from posbias.core.learners.models import Forest
 from posbias.core.learners.trees import losses_by_entry
@@ -19,9 +20,8 @@ TREES, LEAF = 60, 10
 def test_it_is_lightgbm_on_every_document_at_every_position_asked_for_position_one() -> None:
     """The same trees by LightGBM's own classifier, on rows of clicks and of skips, which it takes by weight."""
     data = draw()
-    assert data.features is not None
-    counts = data.counts
-    rows = np.column_stack([np.asarray(data.features.rows)[counts.unit_of_entry], data.position[counts.cell]])
+    counts, documents = data.counts, np.asarray(present(data.features).rows)
+    rows = np.column_stack([documents[counts.unit_of_entry], data.position[counts.cell]])
     rate = counts.clicks / counts.impressions  # cross entropy takes rates with weights
     parameters = {
         "objective": "cross_entropy", "learning_rate": 0.1, "num_leaves": 15, "num_threads": 1, "verbose": -1,
@@ -30,7 +30,6 @@ def test_it_is_lightgbm_on_every_document_at_every_position_asked_for_position_o
     }  # fmt: skip
     train: Any = import_module("lightgbm").train  # its types are incomplete
     own = train(parameters, lightgbm.Dataset(rows, rate, weight=counts.impressions), TREES)
-    documents = np.asarray(data.features.rows)
     at_the_top = np.asarray(own.predict(np.column_stack([documents, np.ones(len(documents))]), raw_score=True))
     found = scores(learn("position-feature", data), documents)
     assert rank_correlation(found, at_the_top) > 0.99
@@ -43,19 +42,9 @@ def test_the_model_file_knows_the_features_alone() -> None:
     assert lightgbm.Booster(model_str=model.text).feature_name() == ["telling", "liked"]
 
 
-def test_the_position_takes_up_what_naive_takes_for_relevance() -> None:
-    data, rows = draw(), np.random.default_rng(9).standard_normal((2_000, 2))
-    naive, corrected = (
-        rank_correlation(scores(learn(name, data), rows), rows[:, 1]) for name in ("naive", "position-feature")
-    )
-    assert naive > corrected + 0.1
-    assert rank_correlation(scores(learn("position-feature", data), rows), true_scores(rows)) > 0.95
-
-
 def test_a_feature_may_have_the_name_of_the_position() -> None:
     data = draw()
-    assert data.features is not None
-    named = replace(data, features=replace(data.features, names=("position", "position_")))
+    named = replace(data, features=replace(present(data.features), names=("position", "position_")))
     model = learn("position-feature", named).model
     assert isinstance(model, Forest)
     assert lightgbm.Booster(model_str=model.text).feature_name() == ["position", "position_"]
@@ -63,8 +52,7 @@ def test_a_feature_may_have_the_name_of_the_position() -> None:
 
 def test_the_report_says_how_much_the_position_explained() -> None:
     learned = learn("position-feature", draw())
-    assert learned.importance is not None
-    assert learned.importance["feature"].to_list() == [0, 1]
+    assert present(learned.importance)["feature"].to_list() == [0, 1]
     assert 0.05 < learned.report["share_of_gain_of_position"] < 1
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from learned import learn, scores
 from learning_logs import THETA, draw, rank_correlation, true_scores
+from present import present
 from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Floats
@@ -57,9 +58,9 @@ def test_at_the_top_where_all_is_examined_no_label_is_drawn() -> None:
 
 def test_it_finds_propensities_and_relevance_of_a_log_that_mixes_positions() -> None:
     learned = learn("regression-em", draw())
-    assert learned.propensities is not None
-    assert learned.propensities[0] == 1
-    assert np.abs(learned.propensities / THETA - 1).mean() < 0.15
+    theta = present(learned.propensities)
+    assert theta[0] == 1
+    assert np.abs(theta / THETA - 1).mean() < 0.15
     rows = np.random.default_rng(9).standard_normal((2_000, 2))
     assert rank_correlation(scores(learned, rows), true_scores(rows)) > 0.95
 
@@ -67,8 +68,7 @@ def test_it_finds_propensities_and_relevance_of_a_log_that_mixes_positions() -> 
 def test_a_cell_that_is_not_shown_has_no_propensity() -> None:
     data = draw()
     without = replace(data, counts=data.counts.only_cells(np.arange(5) != 3))
-    found = learn("regression-em", without).propensities
-    assert found is not None
+    found = present(learn("regression-em", without).propensities)
     assert np.isfinite(found).tolist() == [True, True, True, False, True]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from learned import learn, scores
 from learning_logs import N_QUERIES, THETA, draw, rank_correlation, true_scores
+from present import present
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import LearningOptions
@@ -124,13 +125,12 @@ def test_a_tower_for_position_keeps_what_the_ranker_likes_out_of_relevance(
 @pytest.mark.slow
 def test_the_product_finds_the_propensities_of_a_log_whose_pages_are_shuffled() -> None:
     learned = learn("pal-product", draw(preference=0.0), epochs=60)
-    assert learned.propensities is not None
-    np.testing.assert_allclose(learned.propensities, THETA, rtol=0.15)
+    np.testing.assert_allclose(present(learned.propensities), THETA, rtol=0.15)
 
 
 def test_a_sum_scores_documents_as_if_they_stood_at_the_top(data: LearningData) -> None:
     learned = learn("pal-sum", data, epochs=60)
-    rows = np.asarray(data.features.rows) if data.features is not None else np.zeros((1, 2))
+    rows = np.asarray(present(data.features).rows)
     at_top = data.counts.cell == 0
     expected = (data.counts.impressions * sigmoid(scores(learned, rows))[data.counts.unit_of_entry])[at_top].sum()
     assert expected == pytest.approx(data.counts.clicks[at_top].sum(), rel=0.05)
@@ -151,9 +151,9 @@ def test_queries_are_set_apart_to_stop_by_where_the_user_sets_none_apart(without
 
 
 def test_what_a_network_cannot_learn_from_is_said(data: LearningData) -> None:
-    assert data.features is not None
+    text = replace(present(data.features), categorical=(1,))
     with pytest.raises(SchemaError, match="'liked' is text"):
-        learn("pal-sum", replace(data, features=replace(data.features, categorical=(1,))))
+        learn("pal-sum", replace(data, features=text))
     with pytest.raises(IdentifiabilityError, match="single query"):
         learn("pal-sum", replace(data, query=np.zeros_like(data.query)))
     assert len(THETA) == data.counts.n_cells

@@ -3,6 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
+from present import present
 
 from posbias.core.check import CLIENT, robots_among
 
@@ -32,9 +33,8 @@ def test_people_who_differ_are_no_robots(shape: float) -> None:
 @pytest.mark.parametrize("rate", [0.5, 1.0])
 def test_robots_are_named_with_their_shares(rate: float) -> None:
     for seed in range(10):
-        robots = robots_among(counts(seed, 1.0, share=0.1, rate=rate))
+        robots = present(robots_among(counts(seed, 1.0, share=0.1, rate=rate)))
 
-        assert robots is not None
         assert set(robots.names) >= {str(USERS + number) for number in range(6)}
         assert robots.clicks == pytest.approx(0.1, abs=0.02)
         assert robots.times > 3

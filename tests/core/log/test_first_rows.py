@@ -6,6 +6,7 @@ from collections import defaultdict
 import numpy as np
 import polars as pl
 import pytest
+from present import present
 from small_logs import log_by_value
 
 from posbias.core.log.first_rows import page_level_columns, page_order, relevance_score, rounded_ids
@@ -52,19 +53,14 @@ def by_the_equation(log: pl.DataFrame) -> float:
 
 def test_the_score_is_that_of_the_equation() -> None:
     log = log_by_value("known", 5, n_pages=150, n_values=3)
-    found = relevance_score(log, "value")
-    assert found is not None
-    assert found == pytest.approx(by_the_equation(log), rel=1e-9)
+    assert present(relevance_score(log, "value")) == pytest.approx(by_the_equation(log), rel=1e-9)
 
 
 def test_the_order_of_rows_and_the_names_of_values_change_nothing() -> None:
     log = log_by_value("known", 6, n_pages=500)
     renamed = log.sample(fraction=1, shuffle=True, seed=1).with_columns(pl.format("q{}", "query").alias("query"))
     renamed = renamed.with_columns(pl.col("value").replace({"0": "z"}))
-    first, second = relevance_score(log, "value"), relevance_score(renamed, "value")
-    assert first is not None
-    assert second is not None
-    assert second == pytest.approx(first, rel=1e-9)
+    assert relevance_score(renamed, "value") == pytest.approx(present(relevance_score(log, "value")), rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "known"])

@@ -4,6 +4,7 @@ from datetime import UTC, date, datetime
 
 import polars as pl
 import pytest
+from present import present
 
 from posbias.core.log.impressions import TIME_UNITS, time_unit_of
 
@@ -24,8 +25,7 @@ SAME_TIME = {
 
 def days(values: list[int], unit_of: list[int]) -> list[date | None]:
     """The days of values in the unit of others."""
-    unit = time_unit_of(pl.Series(unit_of))
-    assert unit is not None
+    unit = present(time_unit_of(pl.Series(unit_of)))
     return pl.select(unit.day(pl.lit(pl.Series(values)))).to_series().to_list()
 
 
@@ -35,10 +35,7 @@ def test_every_unit_is_known_here() -> None:
 
 @pytest.mark.parametrize("words", SAME_TIME)
 def test_one_number_tells_its_unit_and_its_day(words: str) -> None:
-    unit = time_unit_of(pl.Series([SAME_TIME[words]]))
-
-    assert unit is not None
-    assert unit.words == words
+    assert present(time_unit_of(pl.Series([SAME_TIME[words]]))).words == words
     assert days([SAME_TIME[words]], [SAME_TIME[words]]) == [DAY]
 
 
@@ -64,10 +61,10 @@ def test_the_unit_is_that_of_most() -> None:
 
 def test_seconds_of_the_years_in_which_they_look_like_hours_are_still_seconds() -> None:
     start = int(datetime(2034, 3, 14, tzinfo=UTC).timestamp())
-    unit = time_unit_of(pl.Series([start + 7 * number for number in range(1000)]))
 
-    assert unit is not None
-    assert unit.words == "seconds since 1970"
+    assert (
+        present(time_unit_of(pl.Series([start + 7 * number for number in range(1000)]))).words == "seconds since 1970"
+    )
 
 
 @pytest.mark.parametrize(

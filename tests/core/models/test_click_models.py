@@ -223,39 +223,6 @@ def test_the_parameters_of_a_cascade_are_recovered(name: str) -> None:
             assert got == pytest.approx(wanted, abs=0.05)
 
 
-WIDER = {
-    "gctr": set(ALL) - {"cm"},
-    "rctr": {"pbm", "ubm", "tpbm"},  # attractiveness 1
-    "dctr": {"pbm", "ubm", "tpbm", "dcm", "ccm", "dbn", "sdbn"},  # everything is examined
-    "pbm": {"ubm", "tpbm"},  # examination whatever the last click; q = 0
-    "cm": {"dcm", "ccm", "dbn", "sdbn", "ubm"},  # nobody goes on after a click; theta 1 above the first, 0 below it
-    "sdbn": {"dbn"},  # gamma 1
-}
-"""Models that hold another one as a special case, at which values: on its clicks they may come out even."""
-
-
-@pytest.mark.parametrize("name", ["gctr", "rctr", "dctr", "pbm", "ubm", "tpbm", "cm", "dcm", "ccm", "dbn", "sdbn"])
-@pytest.mark.slow
-def test_a_model_wins_on_clicks_of_its_own(name: str) -> None:
-    """Against all others; `rdctr` numbers units by position, and is compared in tests/cli."""
-    shown, fresh = (simulated(name, 20_000, seed)[1] for seed in (7, 8))
-    others = [other for other in ALL if other not in {name, "rdctr"}]
-    own, *rest = (by_page(other, shown, fresh.batches[0]) for other in (name, *others))
-    for other, found in zip(others, rest, strict=True):
-        lead = own - found
-        if other in WIDER.get(name, ()):
-            assert -lead.mean() <= 3 * lead.std() / np.sqrt(len(lead)), other
-        else:
-            assert lead.mean() > 0, other
-
-
-def by_page(name: str, shown: PagesInMemory, fresh: PageBatch) -> Floats:
-    """The log-likelihood of fresh pages. Of many equal best fits, EM may not have settled on one."""
-    model = get_click_model(name)
-    found = fit(model, shown, EMOptions(), lambda: None).parameters
-    return log_of_clicks(model.given_clicks(found, fresh), fresh).sum(axis=1)
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_padding_says_nothing(name: str) -> None:
     model, (truth, shown) = get_click_model(name), simulated(name, 200, 2)

@@ -113,14 +113,6 @@ def test_the_prior_is_that_of_the_truth_where_documents_are_shown_at_random(name
     assert prior.strength == pytest.approx(STRENGTH, rel=0.12)
 
 
-@pytest.mark.parametrize("name", ["pbm", "ubm", "dbn"])
-@pytest.mark.slow
-def test_the_prior_comes_closer_to_the_truth_with_more_pages(name: str) -> None:
-    few, many = (learnt(name, at_random_positions(name, 300, n)).priors["attractiveness"] for n in (3000, 30_000))
-    assert abs(np.log(few.strength / STRENGTH)) < np.log(2.5)
-    assert abs(np.log(many.strength / STRENGTH)) < abs(np.log(few.strength / STRENGTH))
-
-
 @pytest.mark.slow
 def test_what_the_log_does_not_say_does_not_make_a_prior_strong() -> None:
     """Ten impressions a document, most of them far down the page, where most that is not clicked was not examined."""

@@ -252,52 +252,6 @@ def test_the_interval_of_a_context_covers_it_however_far_it_is_from_the_others(
     assert 0.948 <= covered <= (0.952 if rho == 0 else 0.972)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("n_contexts", "shared", "noise"),
-    [
-        (4, 0.0, 0.3),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in ((2, 0.0, 0.1), (2, 0.15, 0.3), (12, 0.0, 0.2), (12, 0.15, 0.4), (12, 0.0, 0.8))
-        ),
-    ],
-)
-def test_intervals_cover_in_the_small_context_that_differs_and_where_none_does(
-    n_contexts: int, shared: float, noise: float
-) -> None:
-    """The last context is position^-1.2 or as the others, position^-.8; 60 draws of six positions a case."""
-    x = np.log(np.arange(2, 7))
-    block = 0.5 * np.eye(5) + 0.5
-    noises = (0.03 * np.sqrt(n_contexts),) * (n_contexts - 1) + (noise,)
-    covariance = np.kron(np.diag(np.square(noises)), block) + np.kron(np.ones((n_contexts,) * 2), shared**2 * block)
-    rng = np.random.default_rng(n_contexts)
-    for eta, lowest, highest in ((1.2, 0.9, 1.0), (0.8, 0.9, 0.99)):
-        truth = -np.outer([0.8] * (n_contexts - 1) + [eta], x)
-        covered = np.zeros((60, 5))
-        for row in range(len(covered)):
-            b = np.zeros((n_contexts, 6))
-            b[:, 1:] = truth + rng.multivariate_normal(np.zeros(len(covariance)), covariance).reshape(truth.shape)
-            found = shrunk(b, covariance).intervals
-            own = np.exp(truth[-1])
-            covered[row] = (found.low[-5:] <= own) & (own <= found.high[-5:])
-        assert lowest <= covered.mean() <= highest
-
-
-@pytest.mark.parametrize("tau", [0.15, 0.4])
-@pytest.mark.slow
-def test_the_squared_error_is_below_that_of_free_and_of_pooled_estimates(tau: float) -> None:
-    noise = (0.05, 0.1, 0.2, 0.4, 0.4)
-    squares = np.zeros(3)
-    weight = 1 / np.square(np.array(noise))[:, np.newaxis]
-    for seed in range(30):
-        truth, b, covariance = family(seed, tau, noise)
-        pooled = (weight * b).sum(axis=0) / weight.sum()
-        curves = (shrunk(b, covariance).log_theta.reshape(b.shape), b, pooled)
-        squares += [np.square(curve - truth)[:, 1:].mean() for curve in curves]
-    assert squares[0] < 0.95 * squares[1:].min()
-
-
 def test_one_context_keeps_its_free_estimate() -> None:
     _, b, covariance = family(5, 0.0, (0.2,))
     fit, errors, position = estimates(b, covariance)

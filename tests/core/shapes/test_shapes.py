@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 from small_logs import dense_table, fitted_pairs, side_by_side
 
@@ -139,20 +137,6 @@ def test_one_query_leaves_eta_without_an_error() -> None:
     assert np.isfinite(found.eta).all()
     assert found.intervals.reason == (None,) + (ONE_CLUSTER,) * 4
     assert np.isnan(found.intervals.high[1:]).all()
-
-
-@settings(max_examples=15, deadline=None)
-@given(st.integers(0, 10_000))
-@pytest.mark.slow
-def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -> None:
-    impressions, clicks, query = counts(seed, (1.0, 0.8, 0.8, 0.5, 0.5), n_pairs=40)
-    order = np.random.default_rng(seed).permutation(len(query))
-    for fit_shape in (power, monotone):
-        expected = fit_shape(impressions, clicks, query)
-        found = fit_shape(impressions[order], clicks[order], 500 - 3 * query[order])
-        np.testing.assert_allclose(found.log_theta, expected.log_theta, atol=1e-8)
-        np.testing.assert_allclose(found.intervals.std_error, expected.intervals.std_error, rtol=1e-6)
-        assert found.test.p_value == pytest.approx(expected.test.p_value, rel=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -66,18 +66,6 @@ def test_the_world_holds_the_documents_of_the_labels_with_the_attractiveness_of_
     assert_frame_equal(truth, expected, check_row_order=False)
 
 
-def test_clicks_follow_grade_and_position(labels: pl.DataFrame) -> None:
-    drawn = drawn_from(labels, replace(OPTIONS, attractiveness_scale=0.8))
-    shown = drawn.log.join(drawn.propensities, on="position").join(drawn.attractiveness, on=["query", "doc"])
-    p = pl.col("examination") * pl.col("attractiveness")
-    z = (pl.col("click") - p).sum() / (p * (1 - p)).sum().sqrt()
-    cells = shown.join(labels, on=["query", "doc"]).group_by("position", "label").agg(z=z.abs())
-
-    assert shown.height == drawn.log.height == OPTIONS.n_sessions * OPTIONS.n_positions
-    assert cells.height == OPTIONS.n_positions * (HIGHEST + 1)
-    assert float(cells["z"].to_numpy().max()) < 4.5
-
-
 def test_no_page_shows_a_document_twice_or_of_another_query(labels: pl.DataFrame) -> None:
     log = drawn_from(labels, replace(OPTIONS, ranker_strength=0.0)).log
     per_page = log.group_by("session").agg(pl.n_unique("doc"), pl.n_unique("query"))

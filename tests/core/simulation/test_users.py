@@ -32,6 +32,19 @@ SMALL = SimulationOptions(
 )
 STANDARD_ERRORS = 5.0  # of the number of pages with one pattern; none of a few dozen strays that far by chance
 
+EVERYTHING: dict[str, Any] = {
+    "contexts": (0.5, 1.0),
+    "segments": 2,
+    "readiness": (0.5, 1.5),
+    "attractiveness_scale": 0.5,
+    "theta_shock": 0.1,
+    "feedback_strength": 1.0,
+    "days": 3,
+    "depth": 0.9,
+    "swap_share": 0.1,
+    "swaps": ((1, 3),),
+    "randomized_share": 0.2,
+}
 MORE: dict[str, Any] = {
     "segments": 2,
     "depth": 0.6,
@@ -215,28 +228,16 @@ def test_trust_falls_with_the_position_as_in_the_paper() -> None:
 @pytest.mark.parametrize(
     ("model", "more", "digest"),
     [
-        ("pbm", False, "049cb1da0f7e34c5"),
-        ("pbm", True, "57745e232eab4e99"),
-        ("ubm", False, "e4b0adeb3fb4b60f"),
-        ("ubm", True, "86a5df184ade5986"),
+        ("pbm", {}, "049cb1da0f7e34c5"),
+        ("pbm", EVERYTHING, "57745e232eab4e99"),
+        ("pbm", {"ranker_strength": np.inf}, "95081b20089e9f47"),
+        ("ubm", {}, "e4b0adeb3fb4b60f"),
+        ("ubm", EVERYTHING, "86a5df184ade5986"),
     ],
 )
-def test_logs_and_truth_of_models_with_cells_are_what_they_were(model: str, more: bool, digest: str) -> None:  # noqa: FBT001 - one of two cases
-    everything: dict[str, Any] = {
-        "contexts": (0.5, 1.0),
-        "segments": 2,
-        "readiness": (0.5, 1.5),
-        "attractiveness_scale": 0.5,
-        "theta_shock": 0.1,
-        "feedback_strength": 1.0,
-        "days": 3,
-        "depth": 0.9,
-        "swap_share": 0.1,
-        "swaps": ((1, 3),),
-        "randomized_share": 0.2,
-    }
+def test_logs_and_truth_of_models_with_cells_are_what_they_were(model: str, more: dict[str, Any], digest: str) -> None:
     options = SimulationOptions(model, n_sessions=500, n_queries=10, docs_per_query=8, n_positions=4, seed=3)
-    drawn = simulate(replace(options, **everything if more else {}))
+    drawn = simulate(replace(options, **more))
     text = "".join(
         table.write_csv(float_precision=9) for table in (drawn.log, drawn.propensities, drawn.attractiveness)
     )

@@ -5,8 +5,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 from small_logs import dense_table, random_pairs, strata_of
 
@@ -139,17 +137,6 @@ def test_the_reference_has_no_error() -> None:
     found = errors_of(*random_pairs(1))
     assert (found.std_error[0], found.low[0], found.high[0]) == (0, 1, 1)
     assert np.isnan(found.effective_clusters[0])
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10_000))
-@pytest.mark.slow_after(1)
-def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -> None:
-    pairs, query = random_pairs(seed)
-    order = np.random.default_rng(seed).permutation(pairs.n_units)
-    expected, found = errors_of(pairs, query), errors_of(pairs.take(order), 1000 - 7 * query[order])
-    np.testing.assert_allclose(found.std_error, expected.std_error, rtol=1e-9)
-    np.testing.assert_allclose(found.effective_clusters, expected.effective_clusters, rtol=1e-9)
 
 
 def test_clusters_without_information_do_not_count() -> None:

@@ -134,24 +134,6 @@ def test_the_sums_are_those_of_the_equations(n_users: int) -> None:
     np.testing.assert_allclose(found.influence_squared, (influence**2).sum(axis=0), rtol=1e-8)
 
 
-@pytest.mark.slow
-def test_users_who_share_nothing_get_the_spread_of_the_estimate_on_logs_with_two_impressions_a_pair() -> None:
-    """Two users at two positions share each pair: residuals without their correction would say half the variance."""
-    rng, n_pairs, draws = np.random.default_rng(3), 3_000, 60
-    pair, position = np.repeat(np.arange(n_pairs), 2), np.tile([1, 2], n_pairs)
-    clicks = rng.random((draws, 2 * n_pairs)) < np.where(position == 1, 0.3, 0.15)
-    log = pl.DataFrame({"query": pair, "doc": 0, "position": position, "user": rng.permutation(2 * n_pairs)})
-    estimates, variances = np.empty(draws), np.empty(draws)
-    for draw in range(draws):
-        statistics = statistics_of(log.with_columns(click=pl.Series(clicks[draw].astype(np.int8))), BY_USER)
-        fit = conditional(statistics)
-        estimates[draw] = fit.log_theta[1]
-        variances[draw] = sums_by(statistics, fit, "user").covariance[0, 0]
-
-    assert variances.mean() == pytest.approx(estimates.var(ddof=1), rel=0.35)
-    assert variances.std() < 0.1 * variances.mean()
-
-
 def test_a_cell_that_one_user_alone_identifies_has_no_interval() -> None:
     log = with_users(simulated(WORLD).log, 8).filter((pl.col("position") < 5) | (pl.col("user") == 7))
     statistics = statistics_of(log, BY_USER)

@@ -225,7 +225,9 @@ def many_cells(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_errors_of_a_difference_are_the_dense_formula(seed: int, *, many_cells: bool) -> None:
-    counts = daily_counts(seed, n_queries=15)
+    order = np.random.default_rng(seed).permutation(60)
+    impressions, clicks, query = daily_counts(seed, n_queries=15)
+    counts = impressions[order], clicks[order], query[order]
     found, found_correlation = difference_errors(*pooled_and_daily(*counts))
     std_error, correlation = dense_errors(*counts)
     np.testing.assert_allclose(found[1:], std_error, rtol=1e-8)
@@ -262,38 +264,8 @@ def test_clusters_that_agree_exactly_decide_nothing() -> None:
     assert found.n_contrasts == 0
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.integers(0, 10_000))
-def test_the_order_of_pairs_and_the_names_of_queries_change_nothing(seed: int) -> None:
-    impressions, clicks, query = daily_counts(seed, n_queries=12)
-    expected = difference_errors(*pooled_and_daily(impressions, clicks, query))
-    order = np.random.default_rng(seed).permutation(len(query))
-    found = difference_errors(*pooled_and_daily(impressions[order], clicks[order], 99 - 7 * query[order]))
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-8)
-    assert found[1] is not None
-    assert expected[1] is not None
-    np.testing.assert_allclose(found[1], expected[1], atol=1e-8)
-
-
 @pytest.mark.slow
 def test_pooled_and_daily_estimates_of_a_static_ranker_rarely_differ() -> None:
     n_logs = 50
     alarms = sum(difference_test(*pooled_and_daily(*daily_counts(seed, 20))).rejected for seed in range(n_logs))
     assert alarms <= 0.12 * n_logs  # nominal .05: more than .12 of 50 has a chance of 1 %
-
-
-def test_a_ranker_that_reacts_to_clicks_sets_pooled_and_daily_estimates_apart() -> None:
-    rng = np.random.default_rng(0)
-    n_pairs, n_days = 800, 6
-    gamma = rng.beta(2, 3, (n_pairs, 1))
-    impressions, clicks = (np.zeros((n_pairs, n_days, N_CELLS)) for _ in range(2))
-    rate = np.zeros(n_pairs)
-    for day in range(n_days):
-        top = rate >= np.median(rate)  # yesterday's clicks lead to today's first two positions
-        shown = rng.poisson(3.0, (n_pairs, N_CELLS)) * (np.where(top[:, np.newaxis], 1, 0) == np.array([1, 1, 0, 0]))
-        shown += rng.poisson(0.3, (n_pairs, N_CELLS))
-        impressions[:, day] = shown
-        clicks[:, day] = rng.binomial(shown, gamma / np.arange(1, N_CELLS + 1))
-        rate = clicks[:, day].sum(axis=1) / np.maximum(shown.sum(axis=1), 1)
-    found = difference_test(*pooled_and_daily(impressions, clicks, np.arange(n_pairs) // 4))
-    assert found.p_value < 0.001

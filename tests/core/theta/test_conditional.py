@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from small_logs import dense_table
 
-from posbias.core.arrays.count_table import CountTable, Floats, compress, concatenate
+from posbias.core.arrays.count_table import CountTable, Floats, concatenate
 from posbias.core.theta import conditional as module
 from posbias.core.theta.conditional import (
     ConditionalFit,
@@ -90,27 +88,6 @@ def test_it_reaches_the_fixed_point_of_iterative_proportional_fitting() -> None:
     np.testing.assert_allclose(fit(table).theta[linked.cells], theta, rtol=1e-10)
 
 
-def test_it_recovers_the_truth_where_joint_em_cannot() -> None:
-    rng = np.random.default_rng(1)
-    truth = 1 / np.arange(1, 6)
-    impressions = np.zeros((40_000, 5), np.int64)
-    np.add.at(impressions, (np.repeat(np.arange(40_000), 3), rng.integers(0, 5, 120_000)), 1)
-    clicks = rng.binomial(impressions, rng.beta(1, 3, (40_000, 1)) * truth)
-    found = fit(compress(dense_table(impressions.astype(float), clicks.astype(float)))[0])
-    np.testing.assert_allclose(found.theta, truth, rtol=0.08)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000))
-@pytest.mark.slow
-def test_the_order_of_units_and_compression_change_nothing(seed: int) -> None:
-    table = random_table(seed, n_units=25)
-    expected = fit(table).theta
-    shuffled = table.take(np.random.default_rng(seed).permutation(table.n_units))
-    np.testing.assert_allclose(fit(shuffled).theta, expected, rtol=1e-10)
-    np.testing.assert_allclose(fit(compress(shuffled)[0]).theta, expected, rtol=1e-10)
-
-
 def test_pairs_without_information_change_nothing() -> None:
     table = random_table(2)
     counts = np.zeros((2, 4, 4))
@@ -127,11 +104,6 @@ def test_a_common_scale_of_all_counts_changes_nothing(scale: float) -> None:
     found = fit(scaled)
     assert found.converged
     np.testing.assert_allclose(found.theta, fit(table).theta, rtol=1e-9)
-
-
-def test_two_cells_have_the_closed_form_of_one_pair() -> None:
-    table = dense_table(np.array([[4.0, 50.0]]), np.array([[3.0, 10.0]]))
-    assert fit(table).theta[1] == pytest.approx((10 / 50) / (3 / 4), rel=1e-12)
 
 
 @pytest.mark.parametrize(

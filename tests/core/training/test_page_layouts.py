@@ -12,12 +12,10 @@ from small_logs import PBM, UBM
 
 from posbias.core.choices import Grouping
 from posbias.core.counts.counting_plan import StatisticsPlan
-from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.layout import ClickedGroupLayout, PairsLayout, SessionLayout, weighted_pages
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
-STANDARD_ERRORS = 5.0
 UNKNOWN = float("nan")
 
 
@@ -119,29 +117,6 @@ def test_positions_beyond_the_largest_leave_session_rows() -> None:
     rows = sessions(PAGES, plan, table_weights(plan, {(1, 0): 1.0}))
 
     assert max(rows["position"].to_list()) <= 3
-
-
-RANDOM_PAGES = SimulationOptions(
-    n_sessions=40_000, n_queries=20, docs_per_query=8, n_positions=5, ranker_strength=0.0, seed=3
-)
-
-
-@pytest.mark.parametrize("plan", [PBM, UBM], ids=["pbm", "ubm"])
-def test_with_the_true_theta_each_position_has_the_weighted_click_rate_of_position_1(plan: StatisticsPlan) -> None:
-    """Documents are placed at random, so that every position shows the same attractiveness on average."""
-    simulation = simulate(replace(RANDOM_PAGES, model=plan.model.name))
-    theta = {
-        tuple(cell): theta for *cell, theta in simulation.propensities.select(*plan.cell_columns, "propensity").rows()
-    }
-    rows = sessions(simulation.log, plan, table_weights(plan, theta))
-
-    weighted_click = pl.col("click") * pl.col("weight")
-    rates = rows.group_by("position").agg(rate=weighted_click.mean(), sd=weighted_click.std() / pl.len().sqrt())
-    first = rates.filter(position=1).row(0, named=True)
-    for row in rates.filter(pl.col("position") > 1).iter_rows(named=True):
-        assert abs(row["rate"] - first["rate"]) < STANDARD_ERRORS * np.hypot(row["sd"], first["sd"])
-    naive = simulation.log.group_by("position").agg(pl.col("click").mean()).sort("position")["click"].to_list()
-    assert naive[0] > (4 if plan is PBM else 1) * naive[4]
 
 
 def test_grouped_by_query_all_pages_of_a_query_stand_together() -> None:

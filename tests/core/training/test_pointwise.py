@@ -1,20 +1,15 @@
 """The pointwise layout, against loops over impressions."""
 
-from collections import defaultdict
-
 import numpy as np
 import polars as pl
 import pytest
-from small_logs import PBM, counted, dense_table, statistics_of
+from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Floats
-from posbias.core.counts.sufficient_statistics import SufficientStatistics, compress_part
-from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.training.layout import DocumentSums, PointwiseLayout, expected_attractions, pointwise_rows
 from posbias.core.training.weights import ClickWeights, WeightOptions, click_weights
 
 UNKNOWN = float("nan")
-PAGES = SimulationOptions(n_sessions=500, n_queries=20, docs_per_query=8, n_positions=5, ranker_strength=0.0, seed=3)
 
 
 def cells_of(size: int) -> pl.DataFrame:
@@ -128,18 +123,6 @@ def test_an_examined_impression_without_a_click_did_not_attract_even_where_gamma
     assert expected_attractions(table, np.array([1.0]), np.array([1.0])).tolist() == [3.0]
 
 
-def test_expected_labels_hold_their_mean_at_gamma_wherever_the_document_stood() -> None:
-    """Given the true gamma and theta: E[W+] = n gamma in every cell, for one impression as for many."""
-    theta, gamma = np.array([1.0, 0.1]), 0.3
-    for cell in range(2):
-        shown = np.zeros((2, 2))
-        shown[:, cell] = 1
-        skip_and_click = dense_table(shown, shown * np.array([[0.0], [1.0]]))
-        label = expected_attractions(skip_and_click, theta, np.array([gamma, gamma]))
-        click = theta[cell] * gamma
-        assert (1 - click) * label[0] + click * label[1] == pytest.approx(gamma)
-
-
 def test_rows_of_one_document_are_summed_before_the_clamp() -> None:
     """Shown once and clicked at theta 0.5, and three times without a click: W+ = 2 of 4, not 2 of 1 and 0 of 3."""
     table = dense_table(np.array([[0.0, 1.0], [3.0, 0.0]]), np.array([[0.0, 1.0], [0.0, 0.0]]))
@@ -163,30 +146,3 @@ def test_no_pair_gives_no_row() -> None:
     )
     assert rows.height == 0
     assert rows.schema["weight"] == pl.Float64
-
-
-def counted_cells(statistics: SufficientStatistics, theta: dict[tuple[int], float]) -> ClickWeights:
-    """The weights of the cells of a log, unclipped."""
-    propensity = np.array([theta[cell] for cell in statistics.cells.iter_rows()])
-    return click_weights(statistics.cells, propensity, *statistics.cell_totals, WeightOptions(min_propensity=1e-6))
-
-
-def test_pointwise_weights_of_a_whole_log_add_up_to_its_session_weights_pair_by_pair() -> None:
-    simulation = simulate(PAGES)
-    statistics = statistics_of(simulation.log)
-    theta = {(row["position"],): row["propensity"] for row in simulation.propensities.iter_rows(named=True)}
-    weights = counted_cells(statistics, theta)
-    part = compress_part(counted(simulation.log), PBM)
-    pairs = part.pairs.with_columns(signature=statistics.signature_of_part[0][part.pairs["signature"].to_numpy()])
-    pointwise = pointwise_rows(pairs, positive_and_shown(statistics.pair_signatures, weights))
-
-    clicked: dict[tuple[int, int], float] = defaultdict(float)
-    shown: dict[tuple[int, int], int] = defaultdict(int)
-    for query, doc, position, click in simulation.log.select("query", "doc", "position", "click").iter_rows():
-        clicked[query, doc] += click / theta[position,]
-        shown[query, doc] += 1
-    found = {(query, doc, label): weight for query, doc, label, weight in pointwise.drop("group").iter_rows()}
-    assert len(found) == 2 * len(shown)
-    for (query, doc), positive in clicked.items():
-        assert found[query, doc, 1] == pytest.approx(positive)
-        assert found[query, doc, 0] == pytest.approx(max(shown[query, doc] - positive, 0.0), abs=1e-9)

@@ -119,15 +119,6 @@ def test_what_is_uneven_is_counted_by_the_definition(shown: int) -> None:
     assert found.error == pytest.approx(np.sqrt(t.sum() / number.sum()))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shown", [3, 5])
-def test_documents_of_one_mix_of_contexts_are_uneven_by_chance_alone(shown: int) -> None:
-    draws = [pages(seed, queries=4, number=6, shown=shown) for seed in range(300)]
-    sums = np.array([unevenness(counts_of(log), np.array([1.0, 0.3]))[1, 0] for log in draws])
-
-    assert abs(np.mean(sums)) < 3 * np.std(sums) / np.sqrt(len(sums))
-
-
 def test_documents_that_one_context_cuts_off_are_shown_unevenly() -> None:
     rows = [(d, c, 100, 100 * (2 * d + 1)) for d in range(6) for c in range(2) if c == 0 or d < 3]
     one = pl.DataFrame(rows, ["doc", CONTEXT, "impressions", ON_PAGE], orient="row")
