@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from statistics import NormalDist
 
 import narwhals as nw
@@ -40,6 +41,7 @@ _FEWEST_CLIENT_ROWS = 1000  # fewest rows to detect robots
 _MOST_NAMED_CLIENTS = 3  # in a sentence
 _ROBOT_SHARE = 0.005  # largest share of robots among the clients: more clients that stand out may be people
 _ROWS_OF_ORDER = 1 << 15  # most rows to analyse the order of documents
+_ROWS_OF_COPIES = 1 << 17  # most rows to find clicks that were joined to several pages
 _FEWEST_PAGES = 100  # fewest pages to analyse the order of documents
 _DEEPEST = 50  # last position at which effects of a column are estimated
 _BELOW = why_rejected(RowRejection.POSITION_BELOW_BASE)
@@ -49,6 +51,7 @@ _MOST_VALUES_OF_BASES = 400  # most values of a column that separates bases: ver
 _MOST_LISTED = 2  # most values of such a column that are listed one by one, not as a range
 _MIXED = 0.02  # largest share of the other base's pages that such a column may miss: changes during a day
 _OWN = 2.0  # least movement of a user's own clicked results, relative to the movement for all users
+_JOINED, _FEWEST_JOINED = 0.97, 50  # least share and number of a key's documents with clicks on all their pages
 _FALSE = 0.001  # probability to name a column if no column has an effect
 
 
@@ -141,9 +144,14 @@ def base_quantities(shifted: ShiftedPages, log: Log) -> dict[str, Quantity]:
 
 
 def _free_columns(log: Log) -> list[str]:
-    """Columns without a role, other than times and nested columns."""
+    """Columns without a role, other than times, nested columns and integers of 128 bits."""
     types = {name: log.flat_schema[name] for name in free_columns(log) if name in log.flat_schema}
-    return [name for name, dtype in types.items() if not (dtype.is_temporal() or dtype.is_nested())]
+    wide = pl.Int128 | pl.UInt128  # which no role may have
+    return [
+        name
+        for name, dtype in types.items()
+        if not (dtype.is_temporal() or dtype.is_nested() or isinstance(dtype, wide))
+    ]
 
 
 def _clients(rows: pl.DataFrame, names: Sequence[str], log: Log) -> Clients | None:
@@ -182,6 +190,7 @@ def first_row_quantities(first: FirstRows, log: Log) -> dict[str, Quantity]:
         quantities |= {"empty_queries": empty, "query_column": column, "without_empty": how}
     if first.clients is not None:
         quantities |= client_quantities(first.clients) | _returning_user_quantities(rows, first.clients, log)
+    quantities |= _copied_click_quantities(rows, first.columns, log.roles.session)
     return quantities | _deciding_column(rows, first.columns)
 
 
@@ -242,6 +251,38 @@ def _returning_user_quantities(rows: pl.DataFrame, clients: Clients, log: Log) -
     how = f": {sql_of_first_pages(roles.session[0], [user, *roles.query], roles.timestamp or '')}" if can_query else ""
     moves = {"own_move": abs(own.move), "own_rises": own.move > 0, "own_change": change}
     return {"moved_for_user": user, "first_pages": how, **moves}
+
+
+def _copied_click_quantities(rows: pl.DataFrame, columns: Sequence[str], session: Sequence[str]) -> dict[str, Quantity]:
+    """Find the key by which a click was joined to all pages that share it: a document has a click on all or on none.
+
+    Keys are (query, document), (client, document) and (client, query, document), within a day and in all, where clients
+    are users, visits and parts of the id of a page. Documents at one position are left out: copies of whole pages agree
+    there, and do not bias propensities.
+    """
+    clients = [name for name in columns if plain_name(name) in CLIENTS | VISITS or name in session]
+    keys = [[QUERY, DOC], *([name, DOC] for name in clients), *([name, QUERY, DOC] for name in clients)]
+    days: list[list[pl.Expr]] = [[], [pl.col(PERIOD).cast(pl.Date)]] if PERIOD in rows.columns else [[]]
+    counts = pl.len().alias("shown"), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
+    moved = (pl.col(POSITION).min() < pl.col(POSITION).max()).alias("moved")
+    most, found, rows = 0, dict[str, Quantity](), rows.head(_ROWS_OF_COPIES)
+    for key, day in product(keys, days):
+        documents = rows.drop_nulls(key).group_by(*key, *day).agg(*counts, moved)
+        clicked = documents.filter("moved", pl.col(CLICKS) > 0)
+        joined = clicked.filter(pl.col(CLICKS) == pl.col("shown"))
+        copies = int(joined[CLICKS].sum()) - joined.height
+        if joined.height < max(_JOINED * clicked.height, _FEWEST_JOINED) or copies <= most:
+            continue
+        most, names = copies, [*(name for name in key if name != DOC), *(["day"] * len(day))]
+        found = {
+            "click_key": " and ".join(names),
+            "joined_by": f"{', '.join(names)} and document",
+            "rows_of_copies": rows.height,
+            "documents_of_key": clicked.height,
+            "joined_documents": joined.height / clicked.height,
+            "copied_clicks": copies / int(rows[CLICK].sum()),
+        }
+    return found
 
 
 def _order_quantities(rows: pl.DataFrame) -> dict[str, Quantity]:

@@ -22,7 +22,7 @@ from posbias.io.results.conclusions import Reason, reason
 _FIRST_ROWS = 10_000  # that are looked at
 _MOST_PAGES = 0.95  # the least share of pages that are shown at one time
 _LONGEST_PAGE = timedelta(hours=1)  # what is shown on it may be logged one by one
-_ENOUGH_REPEATS = 20  # documents shown several times, of which some must have been shown at several times
+_ENOUGH_REPEATS = 20  # documents to expect at several times, of which there must then be some
 _ENOUGH_CHANGES, _IN_ORDER = 20, 0.8  # changes from one row to the next, and the least share of them in one direction
 _OF_ACCOUNTS = frozenset(("createdat",))  # names of times of pages, and as often of other times
 
@@ -112,7 +112,9 @@ def _fit(log: Log) -> bool:
         at_once = first.group_by(keys).agg(spread).select((pl.col("spread") <= _LONGEST_PAGE).mean()).item()
         return at_once >= _MOST_PAGES
     repeated = first.group_by(keys).agg(spread, pl.len().alias("rows")).filter(pl.col("rows") > 1)
-    return repeated.height < _ENOUGH_REPEATS or bool((repeated["spread"] > timedelta()).any())
+    shares = first[PERIOD].value_counts(normalize=True)["proportion"].to_numpy()
+    expected = repeated.height * (1 - float(shares @ shares))  # at several times, where times are not of documents
+    return expected < _ENOUGH_REPEATS or bool((repeated["spread"] > timedelta()).any())
 
 
 _LONG_GAP = timedelta(days=31)
