@@ -18,7 +18,7 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
-from posbias.core.fit.fit import WANTED_CLICK_SHARE, check_cells
+from posbias.core.fit.fit import SUFFICIENT_CLICK_SHARE, check_cells
 from posbias.core.log.pages import ENDS, FIRST, LAST, ShiftedPages, shifted_pages
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, SESSION
 from posbias.core.theta.conditional import NO_CLICKS, NOT_LINKED, ONE_WAY
@@ -336,7 +336,7 @@ class Outlook:
     @property
     def carries(self) -> bool:
         """Whether the log carries an estimate that may be taken at face value, as far as the counts say."""
-        return self.reason is None and self.click_share >= WANTED_CLICK_SHARE and bool(len(self.errors))
+        return self.reason is None and self.click_share >= SUFFICIENT_CLICK_SHARE and bool(len(self.errors))
 
 
 def outlook(statistics: SufficientStatistics, memory: int, share: float = 1.0) -> Outlook:

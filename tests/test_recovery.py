@@ -65,7 +65,7 @@ def fit(
     options = EstimationOptions(period="day" if by_day else "auto")
     found = fit_statistics(statistics, "conditional", options, compare=compare)
     (signature,) = statistics.signature_of_part
-    of_pair = found.attractiveness_of(signature[part.pairs["signature"].to_numpy()])
+    of_pair = found.pair_attractiveness(signature[part.pairs["signature"].to_numpy()])
     return Fitted(found.propensities, part.pairs.hstack(of_pair))
 
 

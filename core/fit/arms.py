@@ -436,7 +436,7 @@ def learning_by_arm(statistics: pl.DataFrame, plan: StatisticsPlan) -> Floats:
     return sums.group_by(QUERY, maintain_order=True).sum().select("a", "b").to_numpy()
 
 
-def learn_apart(areas: Floats, impressions: Floats) -> bool:
+def arms_learn_separately(areas: Floats, impressions: Floats) -> bool:
     """Whether clicks move documents in their own arm, and not in the others, so that arms are no instrument.
 
     Args:

@@ -10,7 +10,7 @@ import scipy
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.counts.sufficient_statistics import context_numbers, key_numbers
 from posbias.core.fit.fit import Fit
-from posbias.core.fit.propensities import PROPENSITY, STD_ERROR, covariance_of, known_numbers
+from posbias.core.fit.propensities import PROPENSITY, STD_ERROR, cell_covariance, known_numbers
 from posbias.core.standard_errors.cluster import t_quantile
 from posbias.core.standard_errors.contrasts import Differences, correlation_of, covariance_of_cells, linear_contrasts
 
@@ -81,7 +81,7 @@ def change(curves: Curves) -> Differences:
     return curves.contrasts(np.hstack([-each, each]))
 
 
-def from_others(curves: Curves) -> Differences:
+def differences_from_others(curves: Curves) -> Differences:
     """Each curve minus what the others say together, M = S K, curve by curve."""
     n_curves, n_cells = curves.shape
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -132,7 +132,7 @@ _NO_LIMIT = 1e9  # degrees of freedom of errors that do not come from clusters
 
 
 @dataclass(frozen=True)
-class WrittenCurve:
+class SavedCurve:
     """A fit as it was written."""
 
     table: pl.DataFrame  # the cell columns, `propensity`, `std_error`; null where not known
@@ -143,7 +143,7 @@ class WrittenCurve:
     clusters: int  # how many there are
 
 
-def curves_of_fits(fits: Sequence[WrittenCurve], cells: pl.DataFrame, context: Sequence[str]) -> Curves:
+def curves_by_fit(fits: Sequence[SavedCurve], cells: pl.DataFrame, context: Sequence[str]) -> Curves:
     """The curves of several fits, each with errors of its own.
 
     Args:
@@ -169,7 +169,7 @@ def curves_of_fits(fits: Sequence[WrittenCurve], cells: pl.DataFrame, context: S
             degrees[number] = np.maximum(np.fmin(clusters, max(fit.clusters - 1, 1)), 1.0)
         correlation = np.eye(n_cells)
         if fit.covariance is not None:
-            examined = covariance_of(cells, fit.covariance)
+            examined = cell_covariance(cells, fit.covariance)
             examined -= fit.query_spread**2 * np.diag((np.diag(examined) > 0).astype(np.float64))
             # That of log propensity, from that of log examination: relative to what has an error of 0.
             to_reference = np.eye(n_cells)
@@ -219,7 +219,7 @@ def day_table(cells: pl.DataFrame, days: pl.Series, curves: Curves, differences:
         cells: the cell columns, K rows.
         days: S of them.
         curves: a curve per day, relative to the same cells.
-        differences: of `from_others`.
+        differences: of `differences_from_others`.
 
     Returns:
         `day`, the cell columns, `propensity`, `other_days` (what the others say together), `change` (from that), and

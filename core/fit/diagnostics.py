@@ -358,7 +358,7 @@ def compare_with_joint(conditional: StrataEstimate, joint: JointFit) -> JointCom
         joint: joint EM on the same counts, run to convergence.
     """
     table, members, linkage = conditional.strata.signatures, conditional.strata.members, conditional.fit.linkage
-    score, information = joint_slopes(joint, table)
+    score, information = joint_derivatives(joint, table)
     others = table.multiplicity - np.bincount(members.unit, minlength=table.n_units)
     alone = np.flatnonzero(others > 1 / 2)
     first = int(members.cluster.max(initial=-1)) + 1
@@ -387,7 +387,7 @@ def compare_with_joint(conditional: StrataEstimate, joint: JointFit) -> JointCom
     return JointComparison(log_ratio, std_error, test, both_converged, conditional.errors.n_clusters)
 
 
-def joint_slopes(joint: JointFit, table: CountTable) -> tuple[Floats, Floats]:
+def joint_derivatives(joint: JointFit, table: CountTable) -> tuple[Floats, Floats]:
     """The score of each entry of one copy of its unit, u, shape (R,), and the information I, shape (K, K).
 
     Both in terms of log theta, with every gamma at its optimum. A theta or gamma held at its upper bound does not move:

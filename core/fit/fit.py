@@ -1,4 +1,4 @@
-"""From sufficient statistics to a fit: theta, textbook EM beside it, attractiveness, and what a reader must know."""
+"""Fit sufficient statistics: theta, joint EM for comparison, attractiveness, and tests of the assumptions."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,7 +18,7 @@ from posbias.core.estimators import check_method, get_estimator, get_method, met
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, PlacementTest, RandomizedEstimator
 from posbias.core.fit import diagnostics, propensities
-from posbias.core.fit.arms import MOST_ARMS, ArmsTest, arms_test, learn_apart, learning_by_arm
+from posbias.core.fit.arms import MOST_ARMS, ArmsTest, arms_learn_separately, arms_test, learning_by_arm
 from posbias.core.fit.diagnostics import BinsTest, CellColumnTest, FromRows, JointCauses, JointComparison, PairsTest
 from posbias.core.fit.model_tests import ModelTests, run_model_tests
 from posbias.core.fit.periods import ChangeOfTheta, PeriodChoice, change_of_theta, choose_period
@@ -34,195 +34,198 @@ from posbias.core.standard_errors.contrasts import ContrastTest, StrataEstimate
 from posbias.core.theta.conditional import SilenceTest
 
 LARGEST_COMPARISON = 200_000
-"""Signatures up to which joint EM runs beside the chosen method without a request."""
+"""Largest number of signatures for which joint EM runs without a request."""
 
 MOST_CELLS_BESIDE = 1_000
-"""Cells up to which joint EM and a smooth curve are made beside an estimate without a request: their work grows
-with the cube of that."""
+"""Largest number of cells for which joint EM and a smooth curve are computed without a request: their cost grows with
+its cube."""
 
 MOST_CELLS_OF_SLOW = 2_000
-"""Cells up to which there are curves other than a power, the bootstrap and clusters by a column: each of their many
-steps takes as many operations as the cube of that."""
+"""Largest number of cells for the bootstrap, clusters by a column, and shapes other than a power: each of their many
+steps costs its cube."""
 
 MOST_VALUES = 1_000
-"""Most values of a column of a cell: no page has so many rows or lists, and an id has."""
+"""Largest number of values of a cell column: beyond, it is an id and no row or list of a page."""
 
-CLEARLY = 0.2
-"""P-value of its test from which on the product form is chosen without a request: more than not to be rejected, as what
-a test misses makes intervals too narrow."""
+PRODUCT_P_VALUE = 0.2
+"""Smallest p-value with which the product form is chosen without a request. It is larger than a level of rejection, as
+departures that a test misses make intervals too narrow."""
 
 LARGEST_MISFIT = float(np.log(1.5))
-"""How far a cell may leave the product form, in log theta, that its test misses in one log of five, in the median of
-the cells, so that the form is chosen without a request: with less power it says nothing for it."""
+"""Largest departure from the product form that its test may miss in one log of five, in log theta, median over cells,
+if the form is chosen without a request."""
 
 _MATRICES, _MATRICES_OF_PERIOD = 8, 4
-"""Numbers for each two cells that an estimate with errors holds at its peak; and further ones, for each length of
-periods that is looked at."""
+"""Matrices of shape (K, K) in memory at the peak of an estimate with errors; and further ones per length of period."""
 
-WANTED_CLICK_SHARE = 0.99
-"""Share of the clicks that identified cells must cover for a result that needs no caution."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Refined:
-    """An estimate under what was requested of its curve; None what it does not have."""
-
-    estimate: Estimate  # with the options of the request, but without its shape
-    form: ShapedEstimate | None = None  # of cells of several columns: one effect for each value of each of them
-    shape: ShapedEstimate | None = None  # under the requested shape, against the free estimate
-    smooth: ShapedEstimate | None = None  # a smooth curve beside a thin free estimate: weights are made from it
-    shrunk: ShrunkContexts | None = None  # how far contexts borrow from each other, where they do
-    contexts: ContrastTest | None = None  # whether the contexts differ, where there are several
+SUFFICIENT_CLICK_SHARE = 0.99
+"""Share of the clicks in identified cells below which a result has a caution."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(Refined):
-    """An estimate with its tests; None where the log does not allow them."""
+class Refinement:
+    """An estimate under the requested form, shape or shrinkage, with the description of each; None if not applied."""
 
-    statistics: SufficientStatistics  # what it was made from
+    estimate: Estimate
+    form: ShapedEstimate | None = None  # product form of cells of several columns: an effect per value of each column
+    shape: ShapedEstimate | None = None  # the requested shape, with its test against the free estimate
+    smooth: ShapedEstimate | None = None  # smooth curve, for the weights of thin cells
+    shrunk: ShrunkContexts | None = None  # shrinkage of contexts towards each other
+    contexts: ContrastTest | None = None  # whether contexts differ; None with a single context
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit(Refinement):
+    """An estimate with attractiveness and tests; a test is None if the log does not allow it.
+
+    K cells, J pair signatures.
+    """
+
+    statistics: SufficientStatistics
     options: EstimationOptions
-    free: Estimate  # without a shape, and without contexts that borrow from each other
-    period: PeriodChoice  # the length of periods that were kept apart, and why
-    change: ChangeOfTheta | None  # whether theta of earlier days is that of later ones, where days are known
-    arms: ArmsTest | None  # whether experiment arms agree with the estimate, where arms are known and move documents
-    joint: Estimate | None  # textbook EM, where it ran
-    comparison: JointComparison | None  # joint EM against the conditional estimate, where both ran
-    causes: JointCauses | None  # whether its prior or sparsity makes joint EM biased, where it is
+    free: Estimate  # without shape and shrinkage
+    period: PeriodChoice  # length of period within which attractiveness is constant, with its tests
+    change: ChangeOfTheta | None  # theta of earlier against later days; None without days
+    arms: ArmsTest | None  # whether experiment arms agree with the estimate; None if arms do not move documents
+    joint: Estimate | None  # joint (textbook) EM; None if it did not run
+    comparison: JointComparison | None  # joint EM against the conditional estimate
+    causes: JointCauses | None  # whether prior or sparsity biases joint EM; None if it is not biased
     prior: AttractivenessPrior
-    attractiveness: Floats  # posterior mean of gamma per pair signature
-    std_dev: Floats  # its standard deviation, theta's own errors included; nan where the method has none
-    query_spread: float  # tau >= 0, the standard deviation of log theta between queries; 0 where nothing shows it
-    covariance: Floats | None  # of log examination, tau^2 included, shape (K, K), where the method has errors
+    attractiveness: Floats  # posterior mean of gamma, shape (J,)
+    std_dev: Floats  # its standard deviation, with the errors of theta, shape (J,); NaN if gamma is the estimator's own
+    query_spread: float  # tau >= 0, standard deviation of log theta between queries; 0 without evidence
+    covariance: Floats | None  # of log examination, with tau^2, shape (K, K); None if the method has no errors
     position_effect: ContrastTest | None  # whether any propensity differs from 1
-    cell_columns: tuple[CellColumnTest, ...]  # whether attention depends on each further column of cells
-    previous_click: ContrastTest | None  # whether the previous click matters, with UBM
-    silence: SilenceTest | None  # what cells below a click say that have no click, with UBM
+    cell_columns: tuple[CellColumnTest, ...]  # whether theta depends on each further column of cells
+    previous_click: ContrastTest | None  # whether theta depends on the previous click, with UBM
+    silence: SilenceTest | None  # cells below a click without clicks, with UBM
     placements: tuple[PlacementTest, ...]  # whether randomised rows were placed at random
-    bins: BinsTest | None  # whether positions of one bin differ
+    bins: BinsTest | None  # whether positions of a bin differ
     model_tests: ModelTests | None  # whether the model holds
-    from_rows: FromRows | None  # of a method that reads rows, where it is one of them
-    against_pairs: PairsTest | None  # the estimate from features against that from repeated pairs
+    from_rows: FromRows | None  # details of a method that reads rows; None for other methods
+    against_pairs: PairsTest | None  # estimate from features against estimate from repeated pairs
 
     @property
     def cell_form(self) -> str | None:
-        """The form of cells of several columns that the estimate has: `free` or `product`; None for other cells."""
+        """The form of the estimate for cells of several columns, `free` or `product`; None if cells are positions."""
         if not self.statistics.plan.cell:
             return None
         return "free" if self.form is None or self.estimate.propensity is self.free.propensity else "product"
 
     @cached_property
     def propensities(self) -> pl.DataFrame:
-        """One row per cell, sorted by cell; counts are whole numbers unless they are sums of weights.
+        """A row per cell, sorted by cell; unknown values are null, counts are integers unless they are sums of weights.
 
         The cell columns, `impressions`, `clicks`, `ctr`, `propensity` (relative to the reference cell = 1),
-        `weight_propensity` (a click weighs 1 / it before clipping), `examination` (in [0, 1]), `std_error` (of log
-        propensity), `ci_low`, `ci_high`, `identified`, `reason`, `linking_pairs`, `linking_clicks`,
-        `joint_propensity` (textbook EM), `smooth_propensity`, `smooth_std_error`, `smooth_ci_low`, `smooth_ci_high`
-        (the smooth curve, where there is one); of a method of features, `moment_propensity` (by its moment equation);
-        with contexts, `unshrunk_propensity`, `unshrunk_ci_low` and `unshrunk_ci_high` (what the data of each say,
-        without a shape); of a log with arms, `arms_propensity`, `arms_std_error`, `arms_ci_low` and `arms_ci_high`.
-        What is not known is null.
+        `weight_propensity` (the weight of a click is its inverse, clipped), `examination` (in [0, 1]), `std_error` (of
+        log propensity), `ci_low`, `ci_high`, `identified`, `reason`, `linking_pairs`, `linking_clicks`,
+        `joint_propensity` (joint EM), `smooth_propensity`, `smooth_std_error`, `smooth_ci_low`, `smooth_ci_high`
+        (smooth curve); with a method of features, `moment_propensity` (by its moment equation); with contexts,
+        `unshrunk_propensity`, `unshrunk_ci_low`, `unshrunk_ci_high` (free estimate of each context); with arms,
+        `arms_propensity`, `arms_std_error`, `arms_ci_low`, `arms_ci_high`.
         """
         statistics, estimate = self.statistics, self.estimate
         impressions, clicks = statistics.cell_totals
         linkage, fitted, intervals = estimate.linkage, estimate.propensity, estimate.intervals
-        unknown = np.full(statistics.n_cells, np.nan)
+        unknown = np.full(statistics.n_cells, np.nan), Intervals.unknown(linkage.reason)
         dtype = pl.Float64 if statistics.plan.weighted else pl.Int64
-        nothing = unknown, Intervals.unknown(linkage.reason)
-        curve, of_curve = nothing if self.smooth is None else (self.smooth.theta, self.smooth.intervals)
-        by_errors = propensities.for_weights(fitted, intervals.std_error, curve)
-        numbers = {
+        smooth, smooth_intervals = unknown if self.smooth is None else (self.smooth.theta, self.smooth.intervals)
+        if self.options.weigh_by == "fitted":
+            for_weights = fitted
+        else:
+            for_weights = propensities.propensity_for_weights(fitted, intervals.std_error, smooth)
+        columns = {
             propensities.PROPENSITY: fitted,
-            propensities.WEIGHT_PROPENSITY: fitted if self.options.weigh_by == "fitted" else by_errors,
+            propensities.WEIGHT_PROPENSITY: for_weights,
             propensities.EXAMINATION: estimate.examination,
             propensities.STD_ERROR: intervals.std_error,
             "ci_low": intervals.low,
             "ci_high": intervals.high,
         }
-        others = {
-            "joint_propensity": unknown if self.joint is None else self.joint.propensity,
-            propensities.SMOOTH_PROPENSITY: curve,
-            propensities.SMOOTH_STD_ERROR: of_curve.std_error,
-            "smooth_ci_low": of_curve.low,
-            "smooth_ci_high": of_curve.high,
+        further = {
+            "joint_propensity": unknown[0] if self.joint is None else self.joint.propensity,
+            propensities.SMOOTH_PROPENSITY: smooth,
+            propensities.SMOOTH_STD_ERROR: smooth_intervals.std_error,
+            "smooth_ci_low": smooth_intervals.low,
+            "smooth_ci_high": smooth_intervals.high,
         }
         if self.from_rows is not None and self.from_rows.moment is not None:
-            others["moment_propensity"] = self.from_rows.moment
+            further["moment_propensity"] = self.from_rows.moment
         if statistics.plan.context:
-            own, of_own = self.free.propensity, self.free.intervals
-            others |= {"unshrunk_propensity": own, "unshrunk_ci_low": of_own.low, "unshrunk_ci_high": of_own.high}
+            further["unshrunk_propensity"] = self.free.propensity
+            further |= {"unshrunk_ci_low": self.free.intervals.low, "unshrunk_ci_high": self.free.intervals.high}
         if statistics.plan.arms:
             bent = None if self.arms is None else self.arms.bent
-            by_arms, of_arms = nothing if bent is None else (bent.propensity, bent.intervals)
-            others |= {"arms_propensity": by_arms, "arms_std_error": of_arms.std_error}
-            others |= {"arms_ci_low": of_arms.low, "arms_ci_high": of_arms.high}
+            by_arms, arms_intervals = unknown if bent is None else (bent.propensity, bent.intervals)
+            further |= {"arms_propensity": by_arms, "arms_std_error": arms_intervals.std_error}
+            further |= {"arms_ci_low": arms_intervals.low, "arms_ci_high": arms_intervals.high}
         return statistics.cells.with_columns(
             pl.Series(IMPRESSIONS, impressions).cast(dtype),
             pl.Series(CLICKS, clicks).cast(dtype),
             pl.Series("ctr", clicks / impressions),
-            *(propensities.known_numbers(name, values) for name, values in numbers.items()),
+            *(propensities.known_numbers(name, values) for name, values in columns.items()),
             pl.Series("identified", linkage.identified),
             pl.Series("reason", intervals.reason, dtype=pl.String),
             pl.Series("linking_pairs", linkage.linking_pairs).cast(pl.Int64),
             pl.Series("linking_clicks", linkage.linking_clicks).cast(dtype),
-            *(propensities.known_numbers(name, values) for name, values in others.items()),
+            *(propensities.known_numbers(name, values) for name, values in further.items()),
         )
 
     @cached_property
     def theta(self) -> ThetaEstimate:
-        """The propensities, prior and errors from which training files are made."""
+        """The propensities, prior and errors from which training files are computed."""
         cells, covariance = self.statistics.cells, self.covariance
         table = None if covariance is None else propensities.covariance_table(cells, covariance, self.shared_clicks)
         return ThetaEstimate(self.propensities, self.prior, table, self.statistics.plan.context)
 
     @cached_property
     def shared_clicks(self) -> Floats | None:
-        """Which clicks compare which cells, shape (K, K); None where that is not known."""
+        """Shared clicks M, shape (K, K); None where `propensities.shared_clicks` is."""
         return shared_clicks(self.statistics, self.free)
 
     @property
     def click_share(self) -> float:
-        """Share of the clicks that lie in cells with a propensity."""
+        """Share of the clicks in cells with a propensity."""
         _, clicks = self.statistics.cell_totals
         return float(clicks[np.isfinite(self.estimate.propensity)].sum() / clicks.sum())
 
     @cached_property
     def expected_clicks(self) -> Floats:
-        """Clicks that the fit expects in each cell, shape (K,), nan where it is not identified."""
+        """Expected clicks by cell, shape (K,), NaN where not identified."""
         return diagnostics.expected_clicks(
             self.statistics.pair_signatures, self.estimate.examination, self.attractiveness
         )
 
-    def attractiveness_of(self, signature: Numbers) -> pl.DataFrame:
-        """`attractiveness` and `std_dev` of pair signatures, in their order."""
+    def pair_attractiveness(self, signature: Numbers) -> pl.DataFrame:
+        """Return `attractiveness` and `std_dev` of pairs by their signatures, in the given order."""
         std_dev = pl.Series(self.std_dev[signature], nan_to_null=True)
         return pl.DataFrame({"attractiveness": self.attractiveness[signature], "std_dev": std_dev})
 
 
 @dataclass(frozen=True)
-class BesideCounts:
-    """Results from the log itself, beside its counts; empty where there are only statistics."""
+class LogInputs:
+    """Inputs from the log itself, which its sufficient statistics do not contain; empty if only statistics exist."""
 
-    sum_sessions: Callable[[WholeLog], ClusterSums] | None = None  # goes over the log once more, for errors by session
-    unbinned: SufficientStatistics | None = None  # the log by position, where the statistics have bins: they are tested
-    pages: Callable[[], CountedPages | None] = lambda: None  # samples its pages, for tests of the model
-    from_rows: FromRows | None = None  # of a method that reads rows
+    sum_sessions: Callable[[WholeLog], ClusterSums] | None = None  # reads the log once more, for errors by session
+    unbinned: SufficientStatistics | None = None  # by position, to test the bins of the statistics
+    pages: Callable[[], CountedPages | None] = lambda: None  # samples pages, for tests of the model
+    from_rows: FromRows | None = None  # estimate of a method that reads rows
 
 
 def check_cells(
     statistics: SufficientStatistics, method: str, options: EstimationOptions, memory: int, *, compare: bool | None
 ) -> None:
-    """See, before anything is computed, that an estimate for all cells fits into memory.
+    """Raise an error if the log has too many cells for an estimate.
 
     Args:
         statistics: the compressed log.
         method: the name of an estimator.
         options: of the estimate.
         memory: in bytes.
-        compare: whether joint EM is to run beside it.
+        compare: whether joint EM is requested for comparison.
 
     Raises:
-        UsageError: it does not, or a curve through so many cells would take hours.
+        UsageError: a cell column is an id, the estimate exceeds the memory, or an option would take hours.
     """
     plan, number = statistics.plan, statistics.n_cells
     cells = f"The log has {number:,} cells ({' x '.join(name.replace('_', ' ') for name in plan.cell_columns)})"
@@ -262,39 +265,40 @@ def fit_statistics(
     options: EstimationOptions,
     *,
     compare: bool | None = None,
-    beside: BesideCounts | None = None,
+    log: LogInputs | None = None,
     on_iteration: OnIteration = lambda _: None,
 ) -> Fit:
-    """Estimate theta by the chosen method, run joint EM beside it, then attractiveness given theta.
+    """Estimate theta by the chosen method and by joint EM, then attractiveness given theta, and test assumptions.
 
     Args:
         statistics: the compressed log.
         method: the name of an estimator.
         options: of the estimate.
-        compare: whether joint EM runs beside it; None: if there are at most `LARGEST_COMPARISON` signatures.
-        beside: what the log itself says beside the counts, where there is one.
+        compare: whether joint EM runs for comparison; None: up to `LARGEST_COMPARISON` signatures and
+            `MOST_CELLS_BESIDE` cells.
+        log: inputs from the log itself, if there is one.
         on_iteration: called with the progress.
 
     Raises:
         IdentifiabilityError: nothing links two cells, a position lacks its clicks, or the counts differ too much.
-        UsageError: there is no such method or reference cell, or the method does not support an option, or errors by
-            session are requested and there is no log.
+        UsageError: the method or reference cell does not exist, the method does not support an option, or errors by
+            session are requested without a log.
     """
     check_method(method, statistics.plan, options)
     check_no_silent_position(statistics)
     try:
-        with np.errstate(all="ignore" if statistics.plan.weighted else None):  # what is no number is checked below
-            fit = _fit(statistics, method, options, on_iteration, compare=compare, beside=beside or BesideCounts())
+        with np.errstate(all="ignore" if statistics.plan.weighted else None):  # results are checked below
+            fit = _fit(statistics, method, options, on_iteration, compare=compare, log=log or LogInputs())
     except (np.linalg.LinAlgError, OverflowError) as error:
-        raise _too_unequal(statistics) from error
+        raise _unequal_counts(statistics) from error
     known = fit.estimate.propensity[fit.estimate.linkage.identified]
     if not (np.isfinite(known).all() and (known > 0).all() and np.isfinite(fit.attractiveness).all()):
-        raise _too_unequal(statistics)
+        raise _unequal_counts(statistics)
     return fit
 
 
-def _too_unequal(statistics: SufficientStatistics) -> IdentifiabilityError:
-    """The counts leave the range in which numbers add up: only weights do that."""
+def _unequal_counts(statistics: SufficientStatistics) -> IdentifiabilityError:
+    """Return the error for counts too unequal to be added as floats, which only weights are."""
     counts = np.concatenate([statistics.pair_signatures.impressions, statistics.pair_signatures.clicks])
     counts = counts[counts > 0]
     return IdentifiabilityError(
@@ -310,25 +314,25 @@ def _fit(
     on_iteration: OnIteration,
     *,
     compare: bool | None,
-    beside: BesideCounts,
+    log: LogInputs,
 ) -> Fit:
-    from_rows, is_default = beside.from_rows, method == ConditionalEstimator.name
-    own_rules = replace(options, max_iterations=None, tolerance=None)
+    from_rows, is_conditional = log.from_rows, method == ConditionalEstimator.name
+    default_limits = replace(options, max_iterations=None, tolerance=None)
     period, change = PeriodChoice(), None
     if get_method(method).uses_strata:
-        rules = options if is_default else own_rules
-        period = choose_period(statistics, rules, on_iteration)
-        change = change_of_theta(statistics, period.used, rules, on_iteration)
+        conditional_options = options if is_conditional else default_limits
+        period = choose_period(statistics, conditional_options, on_iteration)
+        change = change_of_theta(statistics, period.used, conditional_options, on_iteration)
     strata = statistics.strata(period.used)
-    free = period.chosen if is_default else None if from_rows is None else from_rows.estimate
-    free = free or get_estimator(method).estimate(statistics, strata, options, on_iteration)
-    judged = propensities.with_requested_errors(free, statistics, options, period.used, beside.sum_sessions)
-    refined = _refined(judged, statistics, options)
-    estimate = refined.estimate
+    unclustered = period.chosen if is_conditional else None if from_rows is None else from_rows.estimate
+    unclustered = unclustered or get_estimator(method).estimate(statistics, strata, options, on_iteration)
+    free = propensities.with_requested_errors(unclustered, statistics, options, period.used, log.sum_sessions)
+    refinement = _refine(free, statistics, options)
+    estimate = refinement.estimate
     joint, conditional, comparison, causes = estimate if method == JointEstimator.name else None, None, None, None
     small = strata.signatures.n_units <= LARGEST_COMPARISON and statistics.n_cells <= MOST_CELLS_BESIDE
-    fitted = free.fitted
-    # The prior of gamma: the one behind the estimate, or that was requested, or what the log says
+    fitted = unclustered.fitted
+    # The prior of gamma: that of the estimate, else the requested one, else estimated from the log
     beta, counts = options.attractiveness_prior, (statistics.pair_signatures, estimate.examination)
     if estimate.attractiveness is not None and estimate.joint is not None:
         beta = estimate.joint.options.attractiveness_prior
@@ -340,16 +344,19 @@ def _fit(
         )
     ) as prior_given_theta:
         if small if compare is None else compare:
-            joint = joint or JointEstimator().estimate(statistics, strata, own_rules, on_iteration, estimate.linkage)
-            conditional = (period.chosen or free).fitted
+            joint = joint or JointEstimator().estimate(
+                statistics, strata, default_limits, on_iteration, estimate.linkage
+            )
+            conditional = (period.chosen or unclustered).fitted
             if conditional is None or conditional.strata is not strata:
                 conditional = None
                 with suppress(IdentifiabilityError):  # nothing links these strata
-                    conditional = ConditionalEstimator().estimate(statistics, strata, own_rules, on_iteration).fitted
+                    repeated = ConditionalEstimator().estimate(statistics, strata, default_limits, on_iteration)
+                    conditional = repeated.fitted
             if conditional is not None and joint.joint is not None:
                 comparison = diagnostics.compare_with_joint(conditional, joint.joint)
         with meanwhile(
-            lambda: None if fitted is None else run_model_tests(statistics, fitted, beside.pages(), period.used)
+            lambda: None if fitted is None else run_model_tests(statistics, fitted, log.pages(), period.used)
         ) as model_tests:
             spread, covariance = errors_of_theta(estimate)
             prior = prior_given_theta()
@@ -361,17 +368,21 @@ def _fit(
                     std_dev = total_std_dev(*counts, covariance, attractiveness, std_dev)
     if joint is not None and joint.joint is not None and conditional is not None and comparison is not None:
         causes = diagnostics.find_causes(joint.joint, conditional, comparison, prior, statistics.position_of_cell)
-    tested_arms = _test_arms(statistics, fitted, period) if is_default and fitted is not None else None
-    tested_bins = beside.unbinned if judged.fitted is not None else None
+    bins, against_pairs = None, None
+    if log.unbinned is not None and free.fitted is not None:
+        bins = diagnostics.bins_test(log.unbinned, statistics.plan, options, period.used)
+    if from_rows is not None:
+        against_pairs = diagnostics.compare_with_pairs(from_rows.estimate, statistics, options)
     previous_click, silence = diagnostics.previous_click_test(statistics, estimate)
+    is_product = estimate.propensity is not free.propensity
     return Fit(
-        **vars(refined),
+        **vars(refinement),
         statistics=statistics,
         options=options,
-        free=judged,
+        free=free,
         period=period,
         change=change,
-        arms=tested_arms,
+        arms=_test_arms(statistics, fitted, period) if is_conditional and fitted is not None else None,
         joint=joint,
         comparison=comparison,
         causes=causes,
@@ -381,23 +392,19 @@ def _fit(
         query_spread=spread,
         covariance=covariance,
         position_effect=diagnostics.position_effect_test(estimate, options.shape),
-        cell_columns=diagnostics.cell_column_tests(
-            statistics, estimate, product=estimate.propensity is not judged.propensity
-        ),
+        cell_columns=diagnostics.cell_column_tests(statistics, estimate, product=is_product),
         previous_click=previous_click,
         silence=silence,
         placements=methods.placement_tests(statistics) if method == RandomizedEstimator.name else (),
-        bins=None if tested_bins is None else diagnostics.bins_test(tested_bins, statistics.plan, options, period.used),
+        bins=bins,
         model_tests=model_tests(),
         from_rows=from_rows,
-        against_pairs=None
-        if from_rows is None
-        else diagnostics.compare_with_pairs(from_rows.estimate, statistics, options),
+        against_pairs=against_pairs,
     )
 
 
 def _test_arms(statistics: SufficientStatistics, fitted: StrataEstimate, period: PeriodChoice) -> ArmsTest | None:
-    """Compare the estimate from all movement with experiment arms, where that can be."""
+    """Test the estimate from all movement against experiment arms; None without usable arms."""
     arms, few_cells = statistics.arms, statistics.n_cells <= MOST_CELLS_BESIDE
     if arms is None or statistics.plan.weighted or not (few_cells and 1 < arms.drop_nulls().height <= MOST_ARMS):
         return None
@@ -405,50 +412,53 @@ def _test_arms(statistics: SufficientStatistics, fitted: StrataEstimate, period:
     if test is None or not (test.rejected and statistics.plan.period):
         return test
     areas = np.concatenate(list(statistics.map_parts(partial(learning_by_arm, plan=statistics.plan))))
-    apart = learn_apart(areas, arms.drop_nulls()[IMPRESSIONS].to_numpy().astype(np.float64))
+    apart = arms_learn_separately(areas, arms.drop_nulls()[IMPRESSIONS].to_numpy().astype(np.float64))
     return replace(test, apart=apart, bent=None if apart else test.bent)
 
 
-def _refined(free: Estimate, statistics: SufficientStatistics, options: EstimationOptions) -> Refined:
-    """The estimate under the requested shape or form, or with its contexts shrunk, and the description of that."""
-    fitted, behind, position, plan = free.fitted, free.conditional, statistics.position_of_cell, statistics.plan
-    if behind is None or plan.model.beside_position:
-        return Refined(estimate=free)
+def _refine(free: Estimate, statistics: SufficientStatistics, options: EstimationOptions) -> Refinement:
+    """Apply the requested shape or form to the free estimate, or shrink its contexts.
+
+    Raises:
+        IdentifiabilityError: the product form, or a power in it, is requested and the log does not determine it.
+    """
+    fitted, curve, position, plan = free.fitted, free.conditional, statistics.position_of_cell, statistics.plan
+    if curve is None or plan.model.beside_position:
+        return Refinement(estimate=free)
     place = position if not plan.cell else dense_row_ranks(statistics.cells.select(POSITION, *plan.cell))
-    of_free = Refined(
-        estimate=free, contexts=compare_contexts(behind.fit, behind.errors, place) if plan.context else None
-    )
+    contexts = compare_contexts(curve.fit, curve.errors, place) if plan.context else None
+    unrefined = Refinement(estimate=free, contexts=contexts)
     if plan.cell:
-        takes = "cell_form" in get_method(free.method).takes and free.errors_by == "query" and not options.bootstrap
+        supported = "cell_form" in get_method(free.method).takes and free.errors_by == "query" and not options.bootstrap
         form, axes, context = None, statistics.axes_of_cell, statistics.context_of_cell
         power = position if options.shape == PowerShape.name else None
-        if fitted is not None and takes and (power is None or axes.shape[1] > len(statistics.further_cell_columns)):
+        if fitted is not None and supported and (power is None or axes.shape[1] > len(statistics.further_cell_columns)):
             form = fit_product(fitted, axes, context, power)
-        wanted = options.cell_form or "free"
-        if form is not None and not options.cell_form:  # the test would have seen what matters, and saw nothing
-            seen = form.test.detectable[np.isfinite(form.test.detectable)]
-            holds = len(seen) > 0 and form.test.p_value >= CLEARLY and float(np.median(seen)) <= LARGEST_MISFIT
-            wanted = "product" if holds else "free"
-        if form is None and (wanted == "product" or power is not None):
+        requested = options.cell_form or "free"
+        if form is not None and not options.cell_form:  # no departure, from a test with power
+            detectable = form.test.detectable[np.isfinite(form.test.detectable)]
+            has_power = len(detectable) > 0 and float(np.median(detectable)) <= LARGEST_MISFIT
+            requested = "product" if has_power and form.test.p_value >= PRODUCT_P_VALUE else "free"
+        if form is None and (requested == "product" or power is not None):
             flag = "--cell-form product" if power is None else f"--shape {options.shape}"
             raise IdentifiabilityError(
                 f"{flag}: it would have as many numbers as there are cells, or the log does not determine its effects. "
                 "Leave the option out."
             )
-        if fitted is None or form is None or (wanted == "free" and power is None):
-            return replace(of_free, form=form)
+        if fitted is None or form is None or (requested == "free" and power is None):
+            return replace(unrefined, form=form)
         shaped = replace(propensities.with_shape(free, fitted, form), of_form=form.covariance)
-        return replace(of_free, estimate=shaped, form=form, shape=None if power is None else form)
+        return replace(unrefined, estimate=shaped, form=form, shape=None if power is None else form)
     if options.shape != FREE and fitted is not None:
         shape = get_shape(options.shape).fit(fitted, position)
         smooth = shape if options.shape == SmoothShape.name else None
-        return replace(of_free, estimate=propensities.with_shape(free, fitted, shape), shape=shape, smooth=smooth)
-    if of_free.contexts is not None and options.shrink != "none":
-        estimate, shrunk = propensities.with_shrinkage(free, behind, position)
-        return replace(of_free, estimate=estimate, shrunk=shrunk)
+        return replace(unrefined, estimate=propensities.with_shape(free, fitted, shape), shape=shape, smooth=smooth)
+    if contexts is not None and options.shrink != "none":
+        estimate, shrunk = propensities.with_shrinkage(free, curve, position)
+        return replace(unrefined, estimate=estimate, shrunk=shrunk)
     thin = propensities.is_thin(free.propensity, free.intervals.std_error).any()
-    if fitted is not None and of_free.contexts is None and statistics.n_cells <= MOST_CELLS_BESIDE and thin:
-        with suppress(np.linalg.LinAlgError):  # nobody requested it: the free estimate stands without it
+    if fitted is not None and contexts is None and statistics.n_cells <= MOST_CELLS_BESIDE and thin:
+        with suppress(np.linalg.LinAlgError):  # the smooth curve was not requested
             smooth = get_shape(SmoothShape.name).fit(fitted, position)
-            return replace(of_free, smooth=smooth if smooth.converged else None)
-    return of_free
+            return replace(unrefined, smooth=smooth if smooth.converged else None)
+    return unrefined

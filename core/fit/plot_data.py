@@ -153,7 +153,7 @@ def thinned(positions: Sequence[int], most: int) -> list[int]:
     return [*positions[:first], *(positions[place] for place in dict.fromkeys(places))]
 
 
-def label_of(values: Sequence[object]) -> str:
+def short_label(values: Sequence[object]) -> str:
     """The values of a key as one short text."""
     text = escape_unseen(", ".join("none" if value is None else str(value) for value in values))
     return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 3]}..."
@@ -166,7 +166,7 @@ def _labels(table: pl.DataFrame, context: Sequence[str]) -> pl.Series:
     rows, texts, taken = table.select(context).rows(), dict[str, str](), set[str]()
     for values in rows:
         if repr(values) not in texts:
-            text = label_of(values)
+            text = short_label(values)
             texts[repr(values)] = text if text not in taken else f"{text} (no. {len(texts) + 1:,})"
             taken.add(texts[repr(values)])
     return pl.Series(CONTEXT, [texts[repr(values)] for values in rows], pl.String)

@@ -1,35 +1,28 @@
-"""The propensity table: what is known of each cell, how well, why not where it is not, and what weights are made from.
+"""The propensity table of a fit, the choice of propensities for weights, and the covariance of log theta.
 
-A weight is 1 / theta, so that an error of theta goes into all clicks of its cell. Where the relative standard error of
-the fitted propensity is beyond a limit, the smooth curve that a fit writes beside it is nearer to the truth. The column
-`weight_propensity` holds the one of the two that weights use.
+Weights: a click weighs 1 / theta, so that an error of theta affects all clicks of its cell. Where the relative standard
+error of the fitted propensity exceeds `LARGEST_ERROR`, the smooth curve that a fit writes beside it is closer to the
+truth. The column `weight_propensity` holds the chosen one of the two.
 
-What training files are made from: propensities, the prior of attractiveness, and how far theta may be off.
+Covariance: the covariance of log examination is a table of its own, with the cell columns and a list `covariance` of
+one entry per cell, in the order of the rows; a list `shared_clicks` of the same form may follow.
 
-The covariance of log examination has a table of its own: the cell columns, and a list `covariance` with one entry for
-each cell, in the order of the rows. There may also be a list `shared_clicks` of the same form.
-
-How far theta may be off, as one covariance of all cells: what everything that is computed from theta inherits.
-
-Which clicks compare which cells: what it takes to say how much more a log would tell if documents stood elsewhere.
-
-A stratum j (a pair, or a pair within a period) has the clicks C_j, which are expected to fall into its cells in the
-shares p_je = n_je theta_e / sum over e' of n_je' theta_e'. Shared clicks are
+Shared clicks: stratum j (a pair, or a pair within a period) has C_j clicks, expected in its cells in the shares
+p_je = n_je theta_e / sum_e' n_je' theta_e'. The clicks by which cells e and f are compared are
 
     M_ef = sum_j C_j p_je p_jf
 
-The row sums of M are the expected clicks by cell, and diag(row sums) - M is the information of the conditional
-likelihood (`theta.conditional`).
+Row sums of M are the expected clicks by cell, and diag(row sums) - M is the information of the conditional likelihood
+(`theta.conditional`). Designs of further pages are computed from M (`exploration`).
 
-How much theta differs between queries (clusters): the standard deviation tau of a query's own log theta.
-
-A unit is seen with the theta of its own query, however well their mean is known. Under independent deviations with the
-standard deviation tau at every cell, the scores s_g of the queries, with their information H_g, have
+Differences between queries: tau is the standard deviation of a query's (cluster's) own log theta. A further impression
+is examined with the theta of its own query, however precise the mean over queries. Under independent deviations of
+standard deviation tau in every cell, the scores s_g of queries with information H_g have
 
     E s_gk^2 = a_gk + tau^2 b_gk,    a_gk = (H_g)_kk,    b_gk = (H_g H_g)_kk
 
-so that tau^2 solves  sum_gk b_gk (s_gk^2 - a_gk - tau^2 b_gk) / (a_gk + tau^2 b_gk)^2 = 0, the equation of the normal
-likelihood, which is unbiased for other distributions too: a large query counts no more than a middling one.
+so that tau^2 solves  sum_gk b_gk (s_gk^2 - a_gk - tau^2 b_gk) / (a_gk + tau^2 b_gk)^2 = 0. This is the equation of the
+normal likelihood, unbiased for other distributions too; a large query counts no more than a medium one.
 
 Sources: Breslow 1984 (extra-Poisson variance); Wedderburn 1974 (quasi-likelihood).
 """
@@ -66,7 +59,7 @@ PROPENSITY = "propensity"
 EXAMINATION = "examination"
 
 LARGEST_PROPENSITY = 1e30
-"""More than that, or less than its inverse, says no log of any cell relative to another."""
+"""Propensities above it, or below its inverse, are rejected: no log yields such a ratio of two cells."""
 
 WEIGHT_PROPENSITY = "weight_propensity"
 SMOOTH_PROPENSITY = "smooth_propensity"
@@ -74,38 +67,38 @@ SMOOTH_STD_ERROR = "smooth_std_error"
 STD_ERROR = "std_error"
 
 _NUMBERS = (PROPENSITY, EXAMINATION, STD_ERROR, SMOOTH_PROPENSITY, SMOOTH_STD_ERROR)
-_SMALLEST_EXAMINATION = 5e-324  # the smallest number above 0
-_FIT = "Name a directory as `posbias fit` or `run` wrote it."
+_SMALLEST_EXAMINATION = 5e-324  # the smallest positive float
+_ADVICE = "Name a directory as `posbias fit` or `run` wrote it."
 
 
 def known_numbers(name: str, values: Floats) -> pl.Series:
-    """A column; null where a number is not finite."""
+    """Return a column in which numbers that are not finite are null."""
     return pl.Series(name, np.where(np.isfinite(values), values, np.nan), nan_to_null=True)
 
 
 def is_thin(propensity: Floats, std_error: Floats) -> Flags:
-    """Cells with a propensity whose relative standard error is beyond `LARGEST_ERROR`, or which have none."""
+    """Flag cells whose propensity has a relative standard error above `LARGEST_ERROR`, or none."""
     return np.isfinite(propensity) & ~(std_error <= LARGEST_ERROR)
 
 
-def for_weights(propensity: Floats, std_error: Floats, smooth: Floats) -> Floats:
-    """The smooth curve where the fitted propensity is too uncertain, and there is one; NaN where no propensity is."""
+def propensity_for_weights(propensity: Floats, std_error: Floats, smooth: Floats) -> Floats:
+    """Return the smooth curve in thin cells (`is_thin`) where it is known, and the fitted propensity elsewhere."""
     return np.where(is_thin(propensity, std_error) & np.isfinite(smooth), smooth, propensity)
 
 
-def own_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str) -> pl.DataFrame:
-    """Check propensities that no fit estimated, and bring them into the form of those of a fit.
+def check_own_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str) -> pl.DataFrame:
+    """Validate a user's own propensities and return them as a propensity table.
 
     Args:
         table: the cell columns and `propensity`, above 0.
-        cells: the columns that make up a cell, the position among them.
-        where: what was read, for the message.
+        cells: the cell columns, with the position.
+        where: the source of the table, for the message.
 
     Returns:
-        As `check_propensities`: no errors, and `examination` = propensity / its maximum.
+        The columns of `check_propensities`, with `examination` = propensity / its maximum, and without errors.
 
     Raises:
-        LogFormatError: a value is out of range or missing, or a cell is there twice.
+        LogFormatError: a value is out of range or missing, or a cell is repeated.
     """
     propensity = pl.col(PROPENSITY).cast(pl.Float64, strict=False)
     examination = (propensity / propensity.max()).alias(EXAMINATION)
@@ -120,19 +113,19 @@ def own_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str) -
 
 @dataclass(frozen=True)
 class ChosenPropensities:
-    """A propensity table to make weights from."""
+    """A propensity table for weights."""
 
     table: pl.DataFrame  # with the chosen `propensity`, its `examination` and `std_error`
-    smooth: tuple[int, ...]  # positions that have the smooth curve's
+    smooth: tuple[int, ...]  # positions with the propensity of the smooth curve
     known: int  # number of cells with a propensity
 
 
 def choose_propensities(table: pl.DataFrame, source: Source) -> ChosenPropensities:
-    """Choose the propensities that weights are made from.
+    """Choose the propensities for weights.
 
     Args:
-        table: of a fit, with the columns that `check_propensities` returns.
-        source: `fitted` takes `propensity`, `smooth` takes `weight_propensity`.
+        table: of a fit, with the columns of `check_propensities`.
+        source: `fitted` for `propensity`, `smooth` for `weight_propensity`.
     """
     known = table.height - table[PROPENSITY].null_count()
     differs = pl.col(WEIGHT_PROPENSITY).ne_missing(pl.col(PROPENSITY))
@@ -148,21 +141,22 @@ def choose_propensities(table: pl.DataFrame, source: Source) -> ChosenPropensiti
     return ChosenPropensities(changed, tuple(positions), known)
 
 
-def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str, advice: str = _FIT) -> pl.DataFrame:
-    """A propensity table that was read: it may have been edited, or made by other means.
+def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str, advice: str = _ADVICE) -> pl.DataFrame:
+    """Validate a propensity table from a file, which may have been edited.
 
     Args:
-        table: as it was read.
-        cells: the columns that make up a cell, the position among them.
-        where: what was read, for the message.
-        advice: what to do about it, for the message.
+        table: with the cell columns, `propensity` and `examination` at least.
+        cells: the cell columns, with the position.
+        where: the source of the table, for the message.
+        advice: the remedy, for the message.
 
     Returns:
         The cell columns, `propensity`, `examination`, `std_error`, `smooth_propensity`, `smooth_std_error` and
-        `weight_propensity` (all Float64, null where not known). A table without the last has what its errors imply.
+        `weight_propensity` (all Float64, null if unknown). A missing `weight_propensity` is computed from the errors
+        (`propensity_for_weights`).
 
     Raises:
-        LogFormatError: a column is missing or of another type, a value is out of range, or a cell is there twice.
+        LogFormatError: a column is missing or of another type, a value is out of range, or a cell is repeated.
     """
     missing = [name for name in (*cells, PROPENSITY, EXAMINATION) if name not in table.columns]
     if missing:
@@ -177,7 +171,7 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str,
     known = table.select(*cells, pl.col(numbers).cast(pl.Float64))
     if WEIGHT_PROPENSITY not in table.columns:
         values = (known[name].fill_null(np.nan).to_numpy() for name in (PROPENSITY, STD_ERROR, SMOOTH_PROPENSITY))
-        known = known.with_columns(known_numbers(WEIGHT_PROPENSITY, for_weights(*values)))
+        known = known.with_columns(known_numbers(WEIGHT_PROPENSITY, propensity_for_weights(*values)))
     propensity, examination, std_error, smooth, smooth_error = map(pl.col, _NUMBERS)
     weight, limits = pl.col(WEIGHT_PROPENSITY), (1 / LARGEST_PROPENSITY, LARGEST_PROPENSITY)
     between = f"propensity that is not between {limits[0]:g} and {limits[1]:g}"
@@ -196,14 +190,14 @@ def check_propensities(table: pl.DataFrame, cells: Sequence[str], *, where: str,
         rows = known.with_row_index(_ROW, 1).filter(broken)
         if rows.height:
             number, *values = rows.row(0)
-            there = zip(known.columns, values, strict=True)
-            shown = ", ".join(f"{name} {value}" for name, value in there if value is not None)
-            raise LogFormatError(f"{where}: row {number} {fault}: {shown}. {advice}")
+            pairs = zip(known.columns, values, strict=True)
+            content = ", ".join(f"{name} {value}" for name, value in pairs if value is not None)
+            raise LogFormatError(f"{where}: row {number} {fault}: {content}. {advice}")
     return known
 
 
 def _outside(value: pl.Expr, lowest: float, highest: float) -> pl.Expr:
-    """Where there is a value, and not in this range; NaN is in none."""
+    """Return whether a value is outside of a range, or NaN or infinite; false for null."""
     return value.is_not_null() & ~(value.is_between(lowest, highest) & value.is_finite())
 
 
@@ -214,21 +208,21 @@ def with_requested_errors(
     period: Length,
     sum_sessions: Callable[[WholeLog], cluster.ClusterSums] | None,
 ) -> Estimate:
-    """The estimate with errors of the requested kind; it comes with those by query.
+    """Replace the errors by query of a conditional estimate by errors of the requested kind.
 
     Args:
-        estimate: by any method; only a conditional fit can have other errors.
-        statistics: what it was made from.
+        estimate: by any method; only a conditional fit supports other errors.
+        statistics: the compressed log.
         options: of the estimate.
-        period: the length of the periods that its strata are parts of.
-        sum_sessions: goes over the log once more, for errors by session; None where there is no log.
+        period: the period within which strata lie.
+        sum_sessions: reads the log once more, for errors by session; None without a log.
 
     Raises:
         UsageError: errors by session are requested without the log.
     """
-    fitted, clusters, able = estimate.fitted, statistics.plan.clusters, get_method(estimate.method).clusters
-    both_ways = clusters and "two-way" in able and options.shape == FREE and not options.bootstrap
-    by = options.cluster or ("two-way" if both_ways else able[0])
+    fitted, clusters, supported = estimate.fitted, statistics.plan.clusters, get_method(estimate.method).clusters
+    both_ways = clusters and "two-way" in supported and options.shape == FREE and not options.bootstrap
+    by = options.cluster or ("two-way" if both_ways else supported[0])
     if fitted is None or (by == "query" and not options.bootstrap):
         return estimate
     fit, strata = fitted.fit, fitted.strata
@@ -254,7 +248,7 @@ def with_requested_errors(
 
 
 def with_shape(estimate: Estimate, fitted: StrataEstimate, shaped: ShapedEstimate) -> Estimate:
-    """The estimate under a shape other than `free`."""
+    """Return the estimate under a shape other than `free`."""
     high = np.where(np.isfinite(shaped.theta), shaped.intervals.high, estimate.intervals.high)
     return replace(
         estimate,
@@ -265,91 +259,90 @@ def with_shape(estimate: Estimate, fitted: StrataEstimate, shaped: ShapedEstimat
     )
 
 
-OF_OTHERS = "its number is that of the other contexts, without an interval for this one"
+_FROM_OTHER_CONTEXTS = "its number is that of the other contexts, without an interval for this one"
 
 
 def with_shrinkage(
     estimate: Estimate, fitted: StrataEstimate | CurveEstimate, position_of_cell: Integers
 ) -> tuple[Estimate, ShrunkContexts]:
-    """The estimate with each context shrunk towards the curve that they share, and how far.
+    """Return the estimate with each context shrunk towards the common curve, and the strength of shrinkage.
 
-    A cell for which no context has an error stays as it is. One whose own context has none has the others' number, and
-    no interval: these say nothing of how far it may be from them.
+    A cell without an error in any context is not changed. A cell without an error in its own context has the propensity
+    of the other contexts and no interval, since its distance from them is unknown.
     """
     shrunk = shrink_contexts(fitted.fit, fitted.errors, position_of_cell)
     known = np.isfinite(shrunk.log_theta)
     propensity = np.where(known, np.exp(shrunk.log_theta), estimate.propensity)
     intervals = shrunk.intervals.where(np.isfinite(shrunk.intervals.std_error), estimate.intervals)
-    of_others = known & np.isnan(intervals.std_error)
-    reason = (f"{why}; {OF_OTHERS}" if of and why else why for why, of in zip(intervals.reason, of_others, strict=True))
-    refined = replace(
-        estimate,
-        propensity=propensity,
-        examination=relative_to_largest(propensity, fitted.fit.linkage),
-        intervals=replace(intervals, reason=tuple(reason)),
+    borrowed = known & np.isnan(intervals.std_error)
+    reason = tuple(
+        f"{why}; {_FROM_OTHER_CONTEXTS}" if is_borrowed and why else why
+        for why, is_borrowed in zip(intervals.reason, borrowed, strict=True)
     )
-    return refined, shrunk
+    examination = relative_to_largest(propensity, fitted.fit.linkage)
+    intervals = replace(intervals, reason=reason)
+    return replace(estimate, propensity=propensity, examination=examination, intervals=intervals), shrunk
 
 
 COVARIANCE = "covariance"
 SHARED_CLICKS = "shared_clicks"
 
-_ROUNDING = 1e-8  # of an entry, on both sides of the diagonal
+_ROUNDING = 1e-8  # relative difference of two entries that is no asymmetry
 _ROW = "posbias_row"
 
 
 @dataclass(frozen=True)
 class ThetaEstimate:
-    """Theta as it was fitted."""
+    """A fitted theta, from which training files are computed."""
 
     propensities: pl.DataFrame  # the propensity table, a row per cell
-    prior: AttractivenessPrior | None  # of attractiveness; None where it is not known, and is estimated from the log
-    covariance: pl.DataFrame | None = None  # its table; None where the method has no errors, or the fit is older
-    context: tuple[str, ...] = ()  # the columns whose values have a reference each
+    prior: AttractivenessPrior | None  # of attractiveness; None if it has to be estimated from the log
+    covariance: pl.DataFrame | None = None  # `covariance_table`; None if the method has no errors, or in older fits
+    context: tuple[str, ...] = ()  # context columns; each context has a reference cell of its own
 
 
 def covariance_table(cells: pl.DataFrame, covariance: Floats, shared: Floats | None = None) -> pl.DataFrame:
-    """The covariance of log examination as a table.
+    """Return the covariance of log examination as a table.
 
     Args:
         cells: the cell columns, K rows.
         covariance: shape (K, K).
-        shared: the clicks that compare cells (`fit.shared_clicks`), shape (K, K).
+        shared: shared clicks M, shape (K, K).
     """
     matrices = {COVARIANCE: covariance} if shared is None else {COVARIANCE: covariance, SHARED_CLICKS: shared}
     return cells.with_columns(pl.Series(name, matrix, pl.List(pl.Float64)) for name, matrix in matrices.items())
 
 
-def matrix_of(column: pl.Series) -> Floats:
-    """A column of lists as a matrix, shape (K, K)."""
+def square_matrix(column: pl.Series) -> Floats:
+    """Convert a column of K lists of length K to a matrix, shape (K, K)."""
     return np.array(column.to_list(), np.float64).reshape(len(column), len(column))
 
 
-def covariance_of(cells: pl.DataFrame, table: pl.DataFrame) -> Floats:
-    """The covariance of log examination of some cells, shape (K, K); rows of cells that the table lacks are 0.
+def cell_covariance(cells: pl.DataFrame, table: pl.DataFrame) -> Floats:
+    """Return the covariance of log examination of cells, shape (K, K), 0 in rows and columns of cells not in the table.
 
     Args:
         cells: the cell columns, K rows.
-        table: as from `covariance_table`, of these or other cells.
+        table: of `covariance_table`, with any cells.
     """
     keys = table.select(pl.col(name).cast(dtype) for name, dtype in cells.schema.items())
     row = key_numbers(keys, cells, cells.columns)
-    known = row.is_not_null().to_numpy()
-    there = row.fill_null(0).to_numpy()
-    whole = matrix_of(table[COVARIANCE])
-    return np.where(np.outer(known, known), whole[np.ix_(there, there)], 0.0)
+    known, index = row.is_not_null().to_numpy(), row.fill_null(0).to_numpy()
+    covariance = square_matrix(table[COVARIANCE])
+    return np.where(np.outer(known, known), covariance[np.ix_(index, index)], 0.0)
 
 
 def check_covariance(table: pl.DataFrame, cells: Sequence[str], *, where: str) -> pl.DataFrame:
-    """The table, if it can be a covariance of the cells of a propensity table.
+    """Validate a covariance table from a file, and return it.
 
     Args:
-        table: what was read.
+        table: content of the file.
         cells: the cell columns.
         where: the file, for the message.
 
     Raises:
-        LogFormatError: it cannot.
+        LogFormatError: the columns are others, or a matrix is not square, finite and symmetric, or has a value below 0
+            on the diagonal of the covariance or in the shared clicks.
     """
     lists = [name for name in table.columns if name not in cells]
     expected = table.columns == [*cells, *lists] and lists in ([COVARIANCE], [COVARIANCE, SHARED_CLICKS])
@@ -358,28 +351,28 @@ def check_covariance(table: pl.DataFrame, cells: Sequence[str], *, where: str) -
     for name in lists:
         if not (table[name].list.len() == table.height).fill_null(value=False).all():
             raise LogFormatError(f"{where}: {name!r} must have an entry for each of the {table.height} rows.")
-    covariance = matrix_of(table[COVARIANCE])
+    covariance = square_matrix(table[COVARIANCE])
     variance = np.diag(covariance)
     size = np.sqrt(np.outer(variance.clip(0), variance.clip(0)))
     if not ((variance >= 0).all() and _is_symmetric(covariance, size + _ROUNDING)):
         raise LogFormatError(f"{where}: {COVARIANCE!r} is no covariance: it must be finite and symmetric.")
     if SHARED_CLICKS in lists:
-        shared = matrix_of(table[SHARED_CLICKS])
+        shared = square_matrix(table[SHARED_CLICKS])
         if not ((shared >= 0).all() and _is_symmetric(shared, np.abs(shared) + 1)):
             raise LogFormatError(f"{where}: {SHARED_CLICKS!r} must be finite, at least 0 and symmetric.")
     return table
 
 
 def _is_symmetric(matrix: Floats, size: Floats) -> bool:
-    """Whether a matrix is finite, and symmetric but for rounding of entries of the given size."""
+    """Return whether a matrix is finite, and symmetric up to rounding of entries of the given size, shape (K, K)."""
     return bool(np.isfinite(matrix).all() and (np.abs(matrix - matrix.T) <= _ROUNDING * size).all())
 
 
 def shared_clicks(statistics: SufficientStatistics, estimate: Estimate) -> Floats | None:
-    """M of a free estimate, shape (K, K).
+    """Return the shared clicks M of a free estimate, shape (K, K).
 
-    None where theta is not estimated from the clicks of strata, where cells depend on other clicks, and where
-    impressions carry weights, so that no further page is worth a known part of them.
+    None if theta is not estimated from the clicks of strata, if cells depend on other clicks (UBM), or if impressions
+    have weights, as the weights of further pages are unknown.
     """
     plan = statistics.plan
     if estimate.fitted is None or plan.model.beside_position or plan.weighted:
@@ -389,26 +382,25 @@ def shared_clicks(statistics: SufficientStatistics, estimate: Estimate) -> Float
     shared = np.zeros((strata.n_cells, strata.n_cells))
     for _, block in strata.blocks():
         expected = block.impressions * theta[block.cell]
-        of_unit = block.sum_by_unit(expected)
-        weight = np.sqrt(block.multiplicity * block.sum_by_unit(block.clicks))
-        shared += gram(by_unit_and_cell(block, expected * block.spread(weight / of_unit)))
+        weight = np.sqrt(block.multiplicity * block.sum_by_unit(block.clicks)) / block.sum_by_unit(expected)
+        shared += gram(by_unit_and_cell(block, expected * block.spread(weight)))
     return shared
 
 
 def working_theta(
     propensity: Floats, impressions: Floats, clicks: Floats, position: Integers, context: Integers
 ) -> Floats:
-    """A propensity for every cell: where none is known, as if the documents were those of the nearest known position.
+    """Impute the propensities of cells that are not identified, shape (K,), above 0.
+
+    The ratio to the nearest identified position of the same context is the ratio of click rates, as if the documents at
+    both were equally attractive. In a context without identified cells, click rates relative to the largest are used.
 
     Args:
         propensity: shape (K,), NaN where not identified.
-        impressions: of each cell, shape (K,).
-        clicks: on them, shape (K,).
+        impressions: by cell, shape (K,).
+        clicks: by cell, shape (K,).
         position: of each cell, shape (K,).
-        context: the number of each cell's context, shape (K,); only cells of one context are compared.
-
-    Returns:
-        Shape (K,), above 0.
+        context: context number of each cell, shape (K,).
     """
     rate = (clicks + _HALF_A_CLICK) / (impressions + 2 * _HALF_A_CLICK)
     theta = propensity.copy()
@@ -426,31 +418,30 @@ _HALF_A_CLICK = 0.5  # so that a cell without clicks has a rate above 0
 
 
 LARGEST_SAMPLE = 500
-"""Queries at most from which tau is estimated: its relative error is then about 5 %."""
+"""Largest number of queries from which tau is estimated: its relative error is then about 5 %."""
 
 LARGEST_SPREAD = 3.0
-"""Largest tau: theta of a query then differs from the mean by factors of twenty, more than any log can tell."""
-
-FEWEST_QUERIES = 2
-"""Fewest queries: one differs from no other."""
+"""Largest tau: theta of queries then differs by factors of twenty, more than any log can show."""
 
 _HALVINGS = 60
 
 
 def query_spread(fitted: StrataEstimate) -> float:
-    """tau, the standard deviation of log theta between queries (clusters); 0 where nothing shows that they differ."""
-    # The strata of every so many-th cluster that counts.
+    """Estimate tau, the standard deviation of log theta between queries (clusters); 0 without evidence of differences.
+
+    Of more than `LARGEST_SAMPLE` clusters with information, every m-th is used.
+    """
     signatures, members = fitted.strata.signatures, fitted.strata.members
-    counts = np.zeros(signatures.n_units, bool)
-    counts[linked_counts(signatures, fitted.fit.linkage).units] = True
-    clusters = np.sort(members.cluster[counts[members.unit]])
+    informative = np.zeros(signatures.n_units, bool)
+    informative[linked_counts(signatures, fitted.fit.linkage).units] = True
+    clusters = np.sort(members.cluster[informative[members.unit]])
     clusters = clusters[first_of_runs(clusters)]  # np.unique hashes them, which is slower
-    kept = clusters[:: max(-(-len(clusters) // LARGEST_SAMPLE), 1)]
-    those = np.flatnonzero(np.isin(members.cluster, kept))
-    units, unit = np.unique(members.unit[those], return_inverse=True)
-    sample = Strata(signatures.take(units), Members(unit, members.cluster[those]))
+    sampled = clusters[:: max(-(-len(clusters) // LARGEST_SAMPLE), 1)]
+    rows = np.flatnonzero(np.isin(members.cluster, sampled))
+    units, unit = np.unique(members.unit[rows], return_inverse=True)
+    sample = Strata(signatures.take(units), Members(unit, members.cluster[rows]))
     scores = cluster.cluster_scores(fitted.fit, sample)
-    if scores.n_rows < FEWEST_QUERIES:
+    if scores.n_rows <= 1:
         return 0.0
     squares, by_chance, by_spread = _squared_scores(scores)
     squares = squares * scores.n_rows / (scores.n_rows - 1)  # the scores of all queries add up to 0
@@ -469,9 +460,9 @@ def query_spread(fitted: StrataEstimate) -> float:
 
 
 def _squared_scores(scores: cluster.ClusterScores) -> tuple[Floats, Floats, Floats]:
-    """s_k^2, a_k and b_k of all clusters, in the cells where they have information."""
+    """Return s_gk^2, a_gk and b_gk for all clusters g and cells k with information, each of shape (n,)."""
     if len(scores.linked.cells) >= MANY:  # most of H_g is 0
-        parts = [_of_many_cells(scores, row) for row in range(scores.n_rows)]
+        parts = [_sparse_information(scores, row) for row in range(scores.n_rows)]
     else:
         parts = [
             (np.diagonal(information, axis1=1, axis2=2), (information**2).sum(axis=2))
@@ -482,31 +473,29 @@ def _squared_scores(scores: cluster.ClusterScores) -> tuple[Floats, Floats, Floa
     return scores.scores.toarray()[informed] ** 2, by_chance[informed], by_spread[informed]
 
 
-def _of_many_cells(scores: cluster.ClusterScores, row: int) -> tuple[Floats, Floats]:
-    """a_k and b_k of one cluster, from what its units couple."""
+def _sparse_information(scores: cluster.ClusterScores, row: int) -> tuple[Floats, Floats]:
+    """Return a_k and b_k of one cluster, shape (K,) each, by the pairs of cells that share a unit."""
     n_cells = len(scores.linked.cells)
-    of_row = slice(*scores.weight.indptr[row : row + 2].tolist())
-    entries, start = scores.linked.table.entry_indices(scores.weight.indices[of_row])
+    in_row = slice(*scores.weight.indptr[row : row + 2].tolist())
+    entries, start = scores.linked.table.entry_indices(scores.weight.indices[in_row])
     cell, share = scores.linked.table.cell[entries], scores.shares[entries]
-    clicks = np.repeat(scores.weight.data[of_row], np.diff(start))
+    clicks = np.repeat(scores.weight.data[in_row], np.diff(start))
     rows = in_rows(share * np.sqrt(clicks), cell, start, n_cells)
     coupling = rows.T @ rows
     number = np.repeat(np.arange(n_cells), np.diff(coupling.indptr))
-    apart = np.where(number == coupling.indices, 0.0, coupling.data**2)
+    off_diagonal = np.where(number == coupling.indices, 0.0, coupling.data**2)
     by_chance = sum_by_number(cell, clicks * share, n_cells) - sum_by_number(cell, clicks * share**2, n_cells)
-    return by_chance, by_chance**2 + sum_by_number(number, apart, n_cells)
+    return by_chance, by_chance**2 + sum_by_number(number, off_diagonal, n_cells)
 
 
 MOST_CELLS = 2_000
-"""With more cells the covariance is not made (32 MB): attractiveness then has the errors of counts alone."""
+"""Largest number of cells with a covariance (32 MB); beyond, attractiveness has the errors of counts alone."""
 
 
 def errors_of_theta(estimate: Estimate) -> tuple[float, Floats | None]:
-    """How far the theta under which a unit was seen may be from the estimate.
+    """Return tau, and the covariance of the log examination of a further query, V + tau^2 I, shape (K, K).
 
-    Returns:
-        tau, 0 also where the method cannot tell; and V + tau^2 I, shape (K, K), of log examination, None where the
-        method has no errors, or there are more than `MOST_CELLS` cells.
+    tau is 0 for methods that cannot estimate it. The covariance is None where `log_covariance` is.
     """
     spread = 0.0 if estimate.fitted is None else query_spread(estimate.fitted)
     covariance = log_covariance(estimate)
@@ -514,11 +503,11 @@ def errors_of_theta(estimate: Estimate) -> tuple[float, Floats | None]:
 
 
 def log_covariance(estimate: Estimate) -> Floats | None:
-    """V, the covariance of log examination, shape (K, K); None where the method has no errors.
+    """Return V, the covariance of log examination, shape (K, K); None without errors or with over `MOST_CELLS` cells.
 
-    Standard deviations are how far the intervals reach over z_.975, so that few clusters count; where a cell has
-    none, what the counts alone would give. Rows of cells that are not identified are 0. Correlations are those of the
-    clustered covariance, that of the free estimate where there is a shape other than the product form.
+    Standard deviations are the half widths of the intervals over z_.975, so that they include few degrees of freedom;
+    in cells without an interval, those of the counts alone. Rows of cells that are not identified are 0. Correlations
+    are those of the clustered covariance: of the free estimate under any shape other than the product form.
     """
     intervals, known = estimate.intervals, estimate.linkage.identified
     if estimate.of_form is not None:
@@ -536,7 +525,7 @@ def log_covariance(estimate: Estimate) -> Floats | None:
     covariance = np.outer(spread, spread) * estimate.correlation
     reference = estimate.linkage.reference_of
     order = np.argsort(-np.nan_to_num(estimate.propensity, nan=-np.inf), kind="stable")
-    references, first = np.unique(reference[order], return_index=True)  # the largest among those with one reference
+    references, first = np.unique(reference[order], return_index=True)  # the largest cell of each reference
     largest = order[first][np.searchsorted(references, reference)][known]
     covariance[known] -= covariance[largest]
     covariance[:, known] -= covariance[:, largest]

@@ -31,8 +31,8 @@ from posbias.core.fit.propensities import (
     SHARED_CLICKS,
     WEIGHT_PROPENSITY,
     ThetaEstimate,
-    matrix_of,
-    own_propensities,
+    check_own_propensities,
+    square_matrix,
 )
 from posbias.core.schema import CLICKS, IMPRESSIONS, OUTPUT_COLUMNS, POSITION, PREVIOUS_CLICK
 from posbias.core.standard_errors.contrasts import ContrastTest
@@ -402,7 +402,11 @@ class StoredFit(PreviousFit):
     def shared_clicks(self) -> Floats | None:
         """The clicks that compare two cells, shape (K, K); None where that is not known."""
         matrices = self.theta.covariance
-        return None if matrices is None or SHARED_CLICKS not in matrices.columns else matrix_of(matrices[SHARED_CLICKS])
+        return (
+            None
+            if matrices is None or SHARED_CLICKS not in matrices.columns
+            else square_matrix(matrices[SHARED_CLICKS])
+        )
 
 
 POWER = "power:"
@@ -482,7 +486,7 @@ def _own(name: str, table: pl.DataFrame, context: tuple[str, ...], digests: dict
     model = counted_model("ubm" if PREVIOUS_CLICK in table.columns else DEFAULT_MODEL)
     check_curves(model, context, ())
     plan = StatisticsPlan(model, context=context)
-    known = own_propensities(table, plan.cell_columns, where=f"--propensities {name}")
+    known = check_own_propensities(table, plan.cell_columns, where=f"--propensities {name}")
     return PreviousFit(name, plan, ThetaEstimate(known, None), digests)
 
 

@@ -17,7 +17,7 @@ from posbias.core.estimators.estimate import candidates
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
 from posbias.core.fit.arms import MOST_ARMS
 from posbias.core.fit.diagnostics import NOTABLE
-from posbias.core.fit.fit import LARGEST_MISFIT, MOST_CELLS_BESIDE, WANTED_CLICK_SHARE, Fit
+from posbias.core.fit.fit import LARGEST_MISFIT, MOST_CELLS_BESIDE, SUFFICIENT_CLICK_SHARE, Fit
 from posbias.core.fit.model_tests import (
     ATTRACTIVENESS,
     CLICKS_ABOVE,
@@ -173,7 +173,7 @@ def _estimate_reasons(fit: Fit) -> Iterator[Reason]:
         yield reason("shape-alone", {"propensities": by_shape_alone, "of": len(known)}, what=what)
     lost, share = int((~known).sum()), fit.click_share
     if lost:
-        few, cells = share < WANTED_CLICK_SHARE, fit.statistics.cells
+        few, cells = share < SUFFICIENT_CLICK_SHARE, fit.statistics.cells
         reasons = zip(linkage.reason, known, strict=True)
         unlinked = pl.Series([why != NO_CLICKS and not is_known for why, is_known in reasons])
         values = [  # values of cell columns all of whose cells are unknown for lack of linking documents
@@ -788,8 +788,8 @@ def heavy_weight_reasons(pareto_k: float | None, at_most: float | None) -> list[
 
 
 def unweighted_reason(lost: float, clicks: float, consequence: str) -> Reason:
-    """Reason for clicks without a propensity; a stop if their share exceeds 1 - `WANTED_CLICK_SHARE`."""
-    severity = STOP if lost > (1 - WANTED_CLICK_SHARE) * clicks else CAUTION
+    """Reason for clicks without a propensity; a stop if their share exceeds 1 - `SUFFICIENT_CLICK_SHARE`."""
+    severity = STOP if lost > (1 - SUFFICIENT_CLICK_SHARE) * clicks else CAUTION
     figures, values = {"clicks": clicks, "without_propensity": lost}, {"share": lost / clicks}
     return reason("clicks-without-propensity", figures, severity=severity, consequence=consequence, **values)
 

@@ -86,7 +86,7 @@ def compare(
     references = curves.references()
     curves = curves.relative_to(references)
     if days is not None:
-        differences = comparison.from_others(curves)
+        differences = comparison.differences_from_others(curves)
         table = comparison.day_table(cells, days, curves, differences)
     else:
         differences = comparison.change(curves)
@@ -207,14 +207,14 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
         )
     cells = pl.concat(tables).unique().sort(plan.cell_order, nulls_last=False).select(plan.cell_columns)
     _check_number(cells, len(fits))
-    written, made_by, own = list[comparison.WrittenCurve](), list[str](), list[set[int]]()
+    written, made_by, own = list[comparison.SavedCurve](), list[str](), list[set[int]]()
     is_reference = (pl.col(PROPENSITY) == 1) & (pl.col(STD_ERROR).fill_null(0) == 0)
     numbered = cells.with_row_index("posbias_row")
     for fit in fits:
         estimate, table = fit.estimate, fit.theta.propensities
         effective = None if estimate.effective_clusters is UNSET else estimate.effective_clusters
         clusters = 0 if estimate.clusters is UNSET else estimate.clusters
-        written.append(comparison.WrittenCurve(table, fit.theta.covariance, estimate.query_spread, effective, clusters))
+        written.append(comparison.SavedCurve(table, fit.theta.covariance, estimate.query_spread, effective, clusters))
         how = [f"the {estimate.method} method"]
         how += [] if estimate.shape is UNSET else [f"the shape {estimate.shape}"]
         how += [] if estimate.cell_form is UNSET else [f"{estimate.cell_form} cells"]
@@ -223,7 +223,7 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
         keys = table.filter(is_reference).select(cells.columns)
         references = numbered.join(keys, on=cells.columns, how="semi", nulls_equal=True)["posbias_row"]
         own.append(set(references.to_list()))
-    curves, notes = comparison.curves_of_fits(written, cells, plan.context), [reason("compared-apart")]
+    curves, notes = comparison.curves_by_fit(written, cells, plan.context), [reason("compared-apart")]
     if made_by[0] != made_by[1]:
         notes.append(reason("other-methods", a=made_by[0], b=made_by[1]))
     chosen, with_errors = set(curves.references().tolist()), bool(np.isfinite(curves.std_error).any(axis=1).all())

@@ -17,7 +17,7 @@ from posbias.core.counts.sufficient_statistics import SIGNATURE
 from posbias.core.errors import RoleError, SchemaError, StatisticsError, UsageError, plural, printable
 from posbias.core.estimators import check_method
 from posbias.core.estimators.estimate import EstimationOptions
-from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, BesideCounts, Fit, check_cells, fit_statistics
+from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, Fit, LogInputs, check_cells, fit_statistics
 from posbias.core.fit.model_tests import can_compare, compare_models
 from posbias.core.schema import CLICKS, IMPRESSIONS, Roles
 from posbias.core.standard_errors.cluster import ClusterSums
@@ -316,7 +316,7 @@ class CellFit:
                 self.method,
                 self.options,
                 compare=self.compare,
-                beside=BesideCounts(
+                log=LogInputs(
                     sum_sessions=None if read is None else partial(sum_sessions, read),
                     unbinned=counted.unbinned,
                     pages=partial(pages_to_test, read, counted.plan),
@@ -326,7 +326,7 @@ class CellFit:
             )
         if self.pairs:
             with meanwhile(lambda: (fit.theta, fit.expected_clicks)):  # computed while files are written
-                items = ((part, fit.attractiveness_of(part.signature)) for part in counted.parts)
+                items = ((part, fit.pair_attractiveness(part.signature)) for part in counted.parts)
                 rows = partial(_attractiveness_rows, columns=counted.plan.pair_columns)
                 with result.progress.stage("writing", len(counted.pairs)) as stage:
                     for _ in engine.write_table(items, rows, folder / f"{ATTRACTIVENESS}.parquet"):

@@ -37,7 +37,7 @@ from posbias.core.fit.plot_data import (
     RELATIVE_RATE,
     PlottedCurves,
     document_differences,
-    label_of,
+    short_label,
     plotted_curves,
 )
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
@@ -505,7 +505,7 @@ def _documents(path: Path) -> list[Html]:
     columns = (*keys, "impressions", "clicks", "click rate", "attractiveness")
     rows = [
         (
-            *(label_of([row[key]]) for key in keys),
+            *(short_label([row[key]]) for key in keys),
             *(f"{row[name]:,.0f}" for name in (IMPRESSIONS, CLICKS)),
             *(f"{row[name]:.0%}" for name in ("click_rate", "attractiveness")),
         )

@@ -28,7 +28,7 @@ from posbias.core.fit.propensities import (
     PROPENSITY,
     STD_ERROR,
     ThetaEstimate,
-    covariance_of,
+    cell_covariance,
     covariance_table,
 )
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PAIR, QUERY, SESSION, WEIGHT
@@ -384,11 +384,11 @@ def covariance_of_theta(cells: pl.DataFrame, propensities: pl.DataFrame, fitted:
     if fitted.covariance is None:
         return None
     keys = fitted.propensities.select(cells.columns)
-    examination = covariance_of(keys, fitted.covariance)
+    examination = cell_covariance(keys, fitted.covariance)
     chosen = propensities[STD_ERROR].cast(pl.Float64).fill_null(np.nan).to_numpy()
     table = fitted.propensities.select(*cells.columns, PROPENSITY, STD_ERROR)
     covariance = covariance_table(keys, relative_covariance(table, examination, chosen, fitted.context))
-    return covariance_of(cells, covariance)
+    return cell_covariance(cells, covariance)
 
 
 def examination_of(cells: pl.DataFrame, propensities: pl.DataFrame) -> Floats:
@@ -408,7 +408,7 @@ def _posterior(statistics: SufficientStatistics, theta: ThetaEstimate) -> Poster
     gamma, std_dev = posterior_by_position(table, examination, prior, position)
     if theta.covariance is None:
         return examination, gamma, np.full(len(gamma), np.nan)
-    covariance = covariance_of(statistics.cells, theta.covariance)
+    covariance = cell_covariance(statistics.cells, theta.covariance)
     return examination, gamma, total_std_dev(table, examination, covariance, gamma, std_dev)
 
 

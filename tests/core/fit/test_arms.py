@@ -13,7 +13,7 @@ from small_logs import PBM, counted, dense_table, fitted_strata, statistics_of, 
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.estimators.estimate import EstimationOptions
-from posbias.core.fit.arms import ArmsTest, arms_test, learn_apart, learning_by_arm
+from posbias.core.fit.arms import ArmsTest, arms_learn_separately, arms_test, learning_by_arm
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.theta.conditional import ConditionalFit
@@ -296,9 +296,9 @@ def test_half_of_what_is_moved_in_the_own_arm_is_not_learning_apart() -> None:
     rng = np.random.default_rng(0)
     own, noise = 1 + rng.standard_normal(200), 0.1 * rng.standard_normal(200)
 
-    assert learn_apart(np.stack([own, noise], axis=1), np.array([50.0, 50.0]))
-    assert not learn_apart(np.stack([own, own / 2], axis=1), np.array([50.0, 50.0]))
-    assert not learn_apart(np.stack([noise, noise], axis=1), np.array([50.0, 50.0]))
+    assert arms_learn_separately(np.stack([own, noise], axis=1), np.array([50.0, 50.0]))
+    assert not arms_learn_separately(np.stack([own, own / 2], axis=1), np.array([50.0, 50.0]))
+    assert not arms_learn_separately(np.stack([noise, noise], axis=1), np.array([50.0, 50.0]))
 
 
 @pytest.mark.slow

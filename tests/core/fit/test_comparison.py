@@ -6,13 +6,13 @@ import pytest
 
 from posbias.core.fit.comparison import (
     Curves,
-    WrittenCurve,
+    SavedCurve,
     beyond,
     change,
     change_table,
-    curves_of_fits,
+    curves_by_fit,
     day_table,
-    from_others,
+    differences_from_others,
 )
 
 CELLS = pl.DataFrame({"position": [1, 2, 3]}, schema={"position": pl.Int32})
@@ -84,7 +84,7 @@ def test_a_day_is_compared_with_the_mean_of_the_others_by_precision() -> None:
     covariance[np.arange(1, 6, 2), np.arange(1, 6, 2)] = errors**2
     log_theta = np.array([[0.0, -1.0], [0.0, -2.0], [0.0, -4.0]])
     given = Curves(log_theta, covariance, np.full((3, 2), 1e6), np.zeros(2, np.int64), np.ones((3, 2), np.bool_))
-    found = from_others(given)
+    found = differences_from_others(given)
 
     weights = errors[1:] ** -2 / (errors[1:] ** -2).sum()
     assert found.difference[1] == pytest.approx(-1.0 - weights @ [-2.0, -4.0])
@@ -123,8 +123,8 @@ def test_fits_keep_their_own_correlations_and_are_independent_of_each_other() ->
     examined = np.zeros((3, 3))
     examined[1:, 1:] = relative
     covariance = CELLS.with_columns(covariance=pl.Series((examined + 0.3**2 * np.eye(3)).tolist()))
-    fit = WrittenCurve(table, covariance, 0.3, [None, 8.04, 20.0], 12)
-    found = curves_of_fits([fit, fit], CELLS, ())
+    fit = SavedCurve(table, covariance, 0.3, [None, 8.04, 20.0], 12)
+    found = curves_by_fit([fit, fit], CELLS, ())
 
     assert found.covariance.shape == (6, 6)
     np.testing.assert_allclose(found.std_error, [[0.0, 0.1, 0.2]] * 2)

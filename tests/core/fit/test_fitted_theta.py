@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import LogFormatError
-from posbias.core.fit.propensities import check_covariance, covariance_of, covariance_table
+from posbias.core.fit.propensities import cell_covariance, check_covariance, covariance_table
 
 CELLS = pl.DataFrame({"position": [1, 2, 3]}, schema={"position": pl.Int32})
 FACTOR = np.array([[0.0, 0.0, 0.0], [0.1, 0.2, 0.0], [0.1, -0.1, 0.3]])
@@ -16,13 +16,13 @@ def test_a_covariance_is_the_same_again_for_cells_in_any_order() -> None:
     table = check_covariance(covariance_table(CELLS, COVARIANCE), ["position"], where="f")
     order = np.array([2, 0, 1])
 
-    np.testing.assert_array_equal(covariance_of(CELLS, table), COVARIANCE)
-    np.testing.assert_array_equal(covariance_of(CELLS[order], table), COVARIANCE[np.ix_(order, order)])
+    np.testing.assert_array_equal(cell_covariance(CELLS, table), COVARIANCE)
+    np.testing.assert_array_equal(cell_covariance(CELLS[order], table), COVARIANCE[np.ix_(order, order)])
 
 
 def test_cells_that_the_fit_did_not_have_add_no_error() -> None:
     cells = pl.DataFrame({"position": [2, 9]}, schema={"position": pl.Int64})
-    found = covariance_of(cells, covariance_table(CELLS, COVARIANCE))
+    found = cell_covariance(cells, covariance_table(CELLS, COVARIANCE))
 
     np.testing.assert_array_equal(found, [[COVARIANCE[1, 1], 0], [0, 0]])
 

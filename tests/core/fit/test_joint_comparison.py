@@ -9,7 +9,7 @@ from small_logs import dense_table, fitted_pairs, fitted_strata
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, compress, concatenate
 from posbias.core.choices import BetaPrior
 from posbias.core.counts.sufficient_statistics import Strata
-from posbias.core.fit.diagnostics import JointComparison, compare_with_joint, joint_slopes
+from posbias.core.fit.diagnostics import JointComparison, compare_with_joint, joint_derivatives
 from posbias.core.theta.conditional import find_linkage, fit_conditional
 from posbias.core.theta.joint import JointOptions, fit_joint
 
@@ -63,7 +63,7 @@ def test_score_and_information_are_the_derivatives_of_the_profile_likelihood(opt
     clicked = random_pairs(1, n_pairs=8, mean=20)
     table = clicked.take(np.flatnonzero(clicked.sum_by_unit(clicked.clicks) > 0))
     joint = fit_joint(table, options)
-    score, information = joint_slopes(joint, table)
+    score, information = joint_derivatives(joint, table)
     size, step = table.n_cells, 1e-3
     log_theta = np.log(joint.examination)
 
@@ -201,7 +201,7 @@ def test_a_theta_at_its_bound_does_not_move() -> None:
     table = random_pairs(6)
     joint = fit_joint(table, JointOptions())
     held = replace(joint, examination=np.where(np.arange(4) == 0, 1 - 1e-6, joint.examination))
-    _, information = joint_slopes(held, table)
+    _, information = joint_derivatives(held, table)
     assert not information[0].any()
     assert not information[:, 0].any()
     assert (np.linalg.eigvalsh(information[1:, 1:]) > 0).all()
@@ -212,6 +212,6 @@ def test_a_gamma_at_its_bound_does_not_follow() -> None:
     table = random_pairs(7, n_pairs=1, mean=20)
     joint = fit_joint(table, LIKELIHOOD)
     held = replace(joint, examination=np.full(4, 0.3), attractiveness=np.full(1, 1 - 1e-6))
-    _, information = joint_slopes(held, table)
+    _, information = joint_derivatives(held, table)
     value = (table.impressions - table.clicks) * 0.3 / 0.7**2
     np.testing.assert_allclose(information, np.diag(value), rtol=1e-5)

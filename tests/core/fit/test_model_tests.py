@@ -14,7 +14,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.counts.checks import count_pages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.estimators.estimate import EstimationOptions
-from posbias.core.fit.fit import BesideCounts, Fit, fit_statistics
+from posbias.core.fit.fit import Fit, LogInputs, fit_statistics
 from posbias.core.fit.model_tests import (
     ATTRACTIVENESS,
     CLICKS_ABOVE,
@@ -35,7 +35,7 @@ WORLD = SimulationOptions(
 def fitted(log: pl.DataFrame, plan: StatisticsPlan = PBM, parts: int = 1) -> Fit:
     pages = count_pages(log, plan) if "session" in log.columns else None
     return fit_statistics(
-        statistics_of(log, plan, parts), "conditional", EstimationOptions(), beside=BesideCounts(pages=lambda: pages)
+        statistics_of(log, plan, parts), "conditional", EstimationOptions(), log=LogInputs(pages=lambda: pages)
     )
 
 
@@ -267,8 +267,8 @@ def test_weighted_counts_have_no_tests() -> None:
     log = simulated(WORLD).log
     weighted = statistics_of(log)
     weighted = replace(weighted, plan=replace(PBM, weighted=True))
-    beside = BesideCounts(pages=lambda: count_pages(log, PBM))
-    found = present(fit_statistics(weighted, "conditional", EstimationOptions(), beside=beside).model_tests)
+    inputs = LogInputs(pages=lambda: count_pages(log, PBM))
+    found = present(fit_statistics(weighted, "conditional", EstimationOptions(), log=inputs).model_tests)
     assert not found.made
     assert "weighted" in found.why_no_pages
 

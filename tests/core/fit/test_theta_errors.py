@@ -31,7 +31,7 @@ def fitted(options: SimulationOptions) -> tuple[Fit, pl.DataFrame]:
     statistics = merge_parts([part], PBM)
     fit = fit_statistics(statistics, "conditional", EstimationOptions(), compare=False)
     signature = statistics.signature_of_part[0][part.pairs[SIGNATURE].to_numpy()]
-    said = part.pairs.select("query", "doc", IMPRESSIONS).hstack(fit.attractiveness_of(signature))
+    said = part.pairs.select("query", "doc", IMPRESSIONS).hstack(fit.pair_attractiveness(signature))
     truth = simulation.attractiveness.rename({"attractiveness": "truth"})
     return fit, said.join(truth, on=["query", "doc"], how="inner")
 

@@ -11,7 +11,7 @@ from small_logs import PBM, log_by_value, statistics_of
 from posbias.core.choices import CellForm
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import fit_statistics
-from posbias.core.fit.propensities import covariance_of
+from posbias.core.fit.propensities import cell_covariance
 from posbias.core.training.weights import (
     WeightOptions,
     click_weights,
@@ -120,7 +120,7 @@ def test_weights_by_cell_vary_over_replicates_as_much_as_the_errors_of_theta_mov
         fit = fit_statistics(statistics, "conditional", options, compare=False)
         table = fit.propensities.select("position", "value", "propensity", "std_error")
         _, clicks = statistics.cell_totals
-        examination = covariance_of(statistics.cells, present(fit.theta.covariance))
+        examination = cell_covariance(statistics.cells, present(fit.theta.covariance))
         covariance = relative_covariance(table, examination, table["std_error"].to_numpy())
         found, place = fit.estimate.propensity, table["position"].to_numpy() - 1
         truth = np.where((table["value"] == "1").to_numpy(), theta[place], other[place])
