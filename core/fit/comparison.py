@@ -1,4 +1,4 @@
-"""Curves over the same cells, from several fits or from the contexts of one, and tests of what differs between them."""
+"""Compare propensity curves over the same cells, of several fits or of the contexts of a single fit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,25 +15,25 @@ from posbias.core.standard_errors.cluster import t_quantile
 from posbias.core.standard_errors.contrasts import Differences, correlation_of, covariance_of_cells, linear_contrasts
 
 MOST_VALUES = 2_000
-"""Most propensities of all curves together: with more their covariance is not made (32 MB)."""
+"""Largest number of propensities of all curves together: their covariance takes 32 MB."""
 
-_NOTABLE = 0.01  # share of a contrast's variance from which on a part limits the degrees of freedom
+_NOTABLE = 0.01  # share of the variance of a contrast above which a term limits the degrees of freedom
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Several curves."""
+    """S curves of log propensity over the same K cells."""
 
-    log_theta: Floats  # shape (S, K); NaN where not known
-    covariance: Floats  # shape (S K, S K), of the errors; NaN beside what has no error, 0 beside the references
-    degrees: Floats  # shape (S, K), degrees of freedom of the errors; NaN where there is none
-    group: Integers  # shape (K,): cells of one number can be compared with each other
-    present: Flags  # shape (S, K), whether the cell was shown at all
+    log_theta: Floats  # shape (S, K); NaN if unknown
+    covariance: Floats  # shape (S K, S K), curve by curve; rows and columns without an error NaN, of references 0
+    degrees: Floats  # degrees of freedom of the errors, shape (S, K); NaN without an error
+    group: Integers  # number of the context of each cell, which has one reference, shape (K,)
+    present: Flags  # whether the cell was shown, shape (S, K)
     correlated: bool = True  # whether correlations within a curve are known
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of curves S and of cells K."""
+        """(S, K), numbers of curves and cells."""
         n_curves, n_cells = self.log_theta.shape
         return n_curves, n_cells
 
@@ -44,9 +44,9 @@ class Curves:
             return np.sqrt(np.diag(self.covariance)).reshape(self.shape)
 
     def references(self) -> Integers:
-        """The cell that each cell is compared with, shape (K,): of its group, one that most curves know.
+        """Return a common reference for each cell, shape (K,): the cell of its group that most curves have with errors.
 
-        Of several, that of which most are relative already; then the first.
+        Ties go to the cell that is the reference of most curves already, then to the first.
         """
         known = (np.isfinite(self.log_theta) & np.isfinite(self.std_error)).sum(axis=0)
         known = known * (self.shape[0] + 1) + (self.std_error == 0).sum(axis=0)
@@ -57,12 +57,11 @@ class Curves:
         return chosen
 
     def relative_to(self, references: Integers) -> "Curves":
-        """The curves relative to these cells; not known where the reference is not."""
+        """Return the curves relative to the given cells, shape (K,); unknown where the reference is unknown."""
         n_curves, n_cells = self.shape
-        chosen = (np.arange(n_curves)[:, np.newaxis] * n_cells + references).ravel()
-        log_theta = self.log_theta - self.log_theta[:, references]
-        whole = self.covariance
-        covariance = whole - whole[chosen] - whole[:, chosen] + whole[np.ix_(chosen, chosen)]
+        index = (np.arange(n_curves)[:, np.newaxis] * n_cells + references).ravel()
+        log_theta, full = self.log_theta - self.log_theta[:, references], self.covariance
+        covariance = full - full[index] - full[:, index] + full[np.ix_(index, index)]
         own, of_reference = self.std_error**2, self.std_error[:, references] ** 2
         with np.errstate(invalid="ignore"):
             limits = of_reference > _NOTABLE * (own + of_reference)
@@ -70,19 +69,19 @@ class Curves:
         return replace(self, log_theta=log_theta, covariance=covariance, degrees=degrees)
 
     def contrasts(self, contrasts: Floats) -> Differences:
-        """Contrasts of log propensities, of shape (M, S K)."""
-        numbers = self.log_theta.ravel(), self.covariance, self.degrees.ravel()
-        return linear_contrasts(contrasts, *numbers, correlated=self.correlated)
+        """Estimate and test M linear contrasts of log propensities, given by shape (M, S K)."""
+        arguments = self.log_theta.ravel(), self.covariance, self.degrees.ravel()
+        return linear_contrasts(contrasts, *arguments, correlated=self.correlated)
 
 
 def change(curves: Curves) -> Differences:
-    """The second of two curves minus the first, cell by cell, M = K."""
-    each = np.eye(curves.shape[1])
-    return curves.contrasts(np.hstack([-each, each]))
+    """Return the second of two curves minus the first, by cell: M = K contrasts."""
+    identity = np.eye(curves.shape[1])
+    return curves.contrasts(np.hstack([-identity, identity]))
 
 
 def differences_from_others(curves: Curves) -> Differences:
-    """Each curve minus what the others say together, M = S K, curve by curve."""
+    """Return each curve minus the precision-weighted mean of all other curves: M = S K contrasts, curve by curve."""
     n_curves, n_cells = curves.shape
     with np.errstate(divide="ignore", invalid="ignore"):
         precision = np.nan_to_num(curves.std_error**-2.0, posinf=0.0)
@@ -100,30 +99,30 @@ def differences_from_others(curves: Curves) -> Differences:
 
 
 CURVE = "posbias_curve"
-"""The context column that tells curves apart; the last one."""
+"""The context column whose values are the curves of one fit; the last column."""
 
 
-def curves_of(fit: Fit, cells: pl.DataFrame, names: pl.Series) -> Curves:
-    """The curves of a fit with the context `CURVE`.
+def curves_by_context(fit: Fit, cells: pl.DataFrame, names: pl.Series) -> Curves:
+    """Return the curves of a fit with the context `CURVE`.
 
     Args:
-        fit: free of shapes, by a method with clustered errors.
+        fit: without a shape, by a method with clustered errors.
         cells: the cell columns without `CURVE`, K rows, each cell once.
-        names: the values of `CURVE`, S of them.
+        names: the S values of `CURVE`.
     """
     every_cell = names.to_frame(CURVE).join(cells, how="cross", maintain_order="left_right")
-    at = key_numbers(fit.statistics.cells, every_cell, [*cells.columns, CURVE]).to_numpy().astype(np.float64)
-    there, index = np.isfinite(at), np.nan_to_num(at).astype(np.int64)
+    row = key_numbers(fit.statistics.cells, every_cell, [*cells.columns, CURVE]).to_numpy().astype(np.float64)
+    present, index = np.isfinite(row), np.nan_to_num(row).astype(np.int64)
     fitted, shape = fit.free.fitted, (len(names), cells.height)
     if fitted is None:
         raise TypeError(f"the {fit.free.method} method has no errors that curves share")
     covariance = covariance_of_cells(fitted.fit, fitted.errors)
     return Curves(
-        log_theta=np.where(there, fitted.fit.log_theta[index], np.nan).reshape(shape),
-        covariance=np.where(np.outer(there, there), covariance[np.ix_(index, index)], np.nan),
-        degrees=np.where(there, fitted.errors.degrees[index], np.nan).reshape(shape),
+        log_theta=np.where(present, fitted.fit.log_theta[index], np.nan).reshape(shape),
+        covariance=np.where(np.outer(present, present), covariance[np.ix_(index, index)], np.nan),
+        degrees=np.where(present, fitted.errors.degrees[index], np.nan).reshape(shape),
         group=context_numbers(cells, [name for name in fit.statistics.plan.context if name != CURVE]),
-        present=there.reshape(shape),
+        present=present.reshape(shape),
     )
 
 
@@ -133,23 +132,22 @@ _NO_LIMIT = 1e9  # degrees of freedom of errors that do not come from clusters
 
 @dataclass(frozen=True)
 class SavedCurve:
-    """A fit as it was written."""
+    """The curve of a saved fit."""
 
-    table: pl.DataFrame  # the cell columns, `propensity`, `std_error`; null where not known
-    covariance: pl.DataFrame | None  # the table of the covariance of log examination; None where there is none
-    query_spread: float  # tau, of which tau^2 is on the diagonal of the covariance
-    # by row of the table, of the errors; None where they do not come from clusters
-    effective_clusters: Sequence[float | None] | None
-    clusters: int  # how many there are
+    table: pl.DataFrame  # the cell columns, `propensity`, `std_error`; null if unknown
+    covariance: pl.DataFrame | None  # covariance table of log examination (`covariance_table`)
+    query_spread: float  # tau; the diagonal of the covariance includes tau^2
+    effective_clusters: Sequence[float | None] | None  # by row of the table; None for errors without clusters
+    clusters: int  # number of clusters
 
 
 def curves_by_fit(fits: Sequence[SavedCurve], cells: pl.DataFrame, context: Sequence[str]) -> Curves:
-    """The curves of several fits, each with errors of its own.
+    """Return the curves of S independent fits.
 
     Args:
-        fits: S of them.
+        fits: the fits.
         cells: the cell columns, K rows, sorted by context, each cell once.
-        context: those of the columns that are contexts.
+        context: the context columns among them.
     """
     group, n_cells = context_numbers(cells, context), cells.height
     log_theta, degrees = np.full((2, len(fits), n_cells), np.nan)
@@ -171,12 +169,12 @@ def curves_by_fit(fits: Sequence[SavedCurve], cells: pl.DataFrame, context: Sequ
         if fit.covariance is not None:
             examined = cell_covariance(cells, fit.covariance)
             examined -= fit.query_spread**2 * np.diag((np.diag(examined) > 0).astype(np.float64))
-            # That of log propensity, from that of log examination: relative to what has an error of 0.
+            # log propensity is log examination minus that of the reference, the cell with an error of 0
             to_reference = np.eye(n_cells)
-            for of_group in (np.flatnonzero(group == value) for value in np.unique(group)):
-                references = of_group[std_error[of_group] == 0]
+            for in_group in (np.flatnonzero(group == value) for value in np.unique(group)):
+                references = in_group[std_error[in_group] == 0]
                 if len(references):
-                    to_reference[of_group, references[0]] -= 1.0
+                    to_reference[in_group, references[0]] -= 1.0
             correlation = correlation_of(to_reference @ examined @ to_reference.T)
         block = slice(number * n_cells, (number + 1) * n_cells)
         covariance[block, block] = np.outer(std_error, std_error) * correlation
@@ -191,53 +189,53 @@ DAY = "day"
 
 
 def change_table(cells: pl.DataFrame, curves: Curves, differences: Differences) -> pl.DataFrame:
-    """One row per cell.
+    """Tabulate the comparison of two curves, a row per cell.
 
     Args:
         cells: the cell columns, K rows.
-        curves: two of them, relative to the same cells.
+        curves: two curves, relative to the same cells.
         differences: of `change`.
 
     Returns:
         The cell columns, `propensity_a`, `propensity_b`, `change` (b - a), `ratio` (b / a), `ratio_ci_low`,
-        `ratio_ci_high`, `std_error` (of the logarithm of the ratio), `p_value`, `p_value_joint`, `reason` (why it is
-        not compared). What is not known is null.
+        `ratio_ci_high`, `std_error` (of the logarithm of the ratio), `p_value`, `p_value_joint`, `reason` (why the cell
+        is not compared). Unknown values are null.
     """
     first, second = np.exp(curves.log_theta)
     reasons = np.full(len(first), None, np.object_)
-    for unknown, reason in _unknown(curves):
-        reasons[unknown[1]] = f"{reason} in b"
-        reasons[unknown[0]] = f"{reason} in a"
+    for missing, reason in _missing(curves):
+        reasons[missing[1]] = f"{reason} in b"
+        reasons[missing[0]] = f"{reason} in a"
     numbers = {"propensity_a": first, "propensity_b": second, "change": second - first}
     return _with_ratios(cells, numbers, differences, reasons.tolist())
 
 
 def day_table(cells: pl.DataFrame, days: pl.Series, curves: Curves, differences: Differences) -> pl.DataFrame:
-    """One row per day and cell.
+    """Tabulate the comparison of each day with all other days, a row per day and cell.
 
     Args:
         cells: the cell columns, K rows.
-        days: S of them.
+        days: the S days.
         curves: a curve per day, relative to the same cells.
         differences: of `differences_from_others`.
 
     Returns:
-        `day`, the cell columns, `propensity`, `other_days` (what the others say together), `change` (from that), and
-        the rest as in `change_table`.
+        `day`, the cell columns, `propensity`, `other_days` (propensity by all other days), `change` (`propensity` -
+        `other_days`), and the columns of `change_table` from `ratio` on.
     """
     is_reference = curves.std_error.ravel() == 0
-    own, apart = np.exp(curves.log_theta.ravel()), np.exp(np.where(is_reference, 0.0, differences.difference))
+    own, ratio = np.exp(curves.log_theta.ravel()), np.exp(np.where(is_reference, 0.0, differences.difference))
     reasons = np.full(own.size, None, np.object_)
     reasons[~np.isfinite(differences.difference) & ~is_reference] = "no other day has a propensity with an error"
-    for unknown, reason in _unknown(curves):
-        reasons[unknown.ravel()] = reason
+    for missing, reason in _missing(curves):
+        reasons[missing.ravel()] = reason
     every_day = days.alias(DAY).to_frame().join(cells, how="cross", maintain_order="left_right")
-    numbers = {"propensity": own, "other_days": own / apart, "change": own - own / apart}
+    numbers = {"propensity": own, "other_days": own / ratio, "change": own - own / ratio}
     return _with_ratios(every_day, numbers, differences, reasons.tolist())
 
 
-def _unknown(curves: Curves) -> list[tuple[Flags, str]]:
-    """Which cells of which curves have no error, no propensity, or nothing, the most important last; (S, K)."""
+def _missing(curves: Curves) -> list[tuple[Flags, str]]:
+    """Flag cells without a standard error, a propensity, or impressions, shape (S, K) each; later reasons override."""
     return [
         (~np.isfinite(curves.std_error), "no standard error"),
         (~np.isfinite(curves.log_theta), "no propensity"),
@@ -248,7 +246,7 @@ def _unknown(curves: Curves) -> list[tuple[Flags, str]]:
 def _with_ratios(
     rows: pl.DataFrame, numbers: dict[str, Floats], differences: Differences, reasons: list[str | None]
 ) -> pl.DataFrame:
-    """Rows with numbers of their own, the columns of ratios with the interval and the test of each, and reasons."""
+    """Add to rows the given numbers, the ratios with intervals and p-values, and reasons."""
     difference, error, degrees = differences.difference, differences.std_error, differences.degrees
     margin = t_quantile(degrees) * error
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -265,13 +263,13 @@ def _with_ratios(
     return rows.with_columns(*columns, pl.Series("reason", reasons, pl.String))
 
 
-def beyond(table: pl.DataFrame, largest: float) -> pl.DataFrame:
-    """The rows whose propensity has changed by more than a share, up or down, and by more than its error.
+def large_changes(table: pl.DataFrame, largest: float) -> pl.DataFrame:
+    """Return the rows whose ratio is above 1 + `largest` or below its inverse, with an interval that excludes 1.
 
     Args:
         table: of `change_table` or `day_table`.
-        largest: above 0; with 0.5, a propensity may be half as high again, or by that factor lower.
+        largest: above 0.
     """
     ratio = pl.col("ratio")
-    far = (ratio > 1 + largest) | (ratio < 1 / (1 + largest))
-    return table.filter(far & ((pl.col("ratio_ci_low") > 1) | (pl.col("ratio_ci_high") < 1)))
+    is_large = (ratio > 1 + largest) | (ratio < 1 / (1 + largest))
+    return table.filter(is_large & ((pl.col("ratio_ci_low") > 1) | (pl.col("ratio_ci_high") < 1)))

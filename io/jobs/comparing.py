@@ -250,7 +250,7 @@ def _fitted(statistics: SufficientStatistics, sides: pl.Series) -> tuple[pl.Data
     )
     fit = fit_statistics(statistics, ConditionalEstimator.name, options, compare=False)
     rejected = fit.model_tests is not None and bool(fit.model_tests.rejected)
-    return cells, comparison.curves_of(fit, cells, sides), (fit.estimate.converged, rejected)
+    return cells, comparison.curves_by_context(fit, cells, sides), (fit.estimate.converged, rejected)
 
 
 def _check_number(cells: pl.DataFrame, n_curves: int) -> None:
@@ -288,7 +288,7 @@ def _conditions(
             "has them, such as --method conditional."
         )
     conditions = list[str]()
-    far = table.clear() if max_change is None else comparison.beyond(table, max_change)
+    far = table.clear() if max_change is None else comparison.large_changes(table, max_change)
     if far.height:
         row = far.sort((far["ratio"].log()).abs(), descending=True).row(0, named=True)
         conditions.append("max-change")

@@ -112,9 +112,9 @@ def test_a_change_beyond_a_limit_counts_only_where_it_is_sure() -> None:
         for given in (curves([1, 0.5, 0.4], [1, 0.7, 0.2], error=error) for error in (0.01, 1.0))
     )
 
-    assert beyond(sure, 0.3)["position"].to_list() == [2, 3]
-    assert beyond(sure, 0.5)["position"].to_list() == [3]
-    assert beyond(unsure, 0.3).height == 0
+    assert large_changes(sure, 0.3)["position"].to_list() == [2, 3]
+    assert large_changes(sure, 0.5)["position"].to_list() == [3]
+    assert large_changes(unsure, 0.3).height == 0
 
 
 def test_fits_keep_their_own_correlations_and_are_independent_of_each_other() -> None:
