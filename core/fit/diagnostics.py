@@ -1,4 +1,4 @@
-"""Expected and observed clicks, the previous click, and how far textbook EM is off.
+"""Diagnostics of a fit: expected clicks, contrasts between cells, and the bias of joint (textbook) EM.
 
 On sparse logs joint EM is inconsistent (Neyman & Scott 1948), the conditional estimate is not. With mu = theta gamma,
 
@@ -7,18 +7,17 @@ On sparse logs joint EM is inconsistent (Neyman & Scott 1948), the conditional e
     I = sum_j m_j (diag(v_j) - v_j v_j' / (sum_e v_je + w_j)) + diag(w_e)
     psi_g = I^-1 u_g - H^-1 s_g,     V = sum_g psi_g psi_g'     over the clusters (queries) g
 
-u is the score of log theta, v minus its derivative, and I minus the derivative of the score once every gamma follows;
-w = s (1 - v0) x / (1 - x)^2 is the curvature of the Beta prior of x = gamma_j or theta_e. The observed v and w, not
-their expectations: where pairs are rare they differ, and V then understates or hides the bias.
+u is the score of log theta, v minus its derivative, and I minus the derivative of the score profiled over all gamma;
+w = s (1 - v0) x / (1 - x)^2 is the curvature of the Beta prior (mean v0, strength s) of x = gamma_j or theta_e. v and w
+are observed, not expected: with rare pairs the two differ, and expected information would hide the bias.
 
-"Joint EM is biased here" when in some cell D differs from 0 at the level .05 over all cells, and |exp D - 1| > 5 %. It
-detects the bias by sparsity and by the prior only, which `find_causes` tells apart: under feedback or personalisation
-both estimates move together.
+Joint EM counts as biased if D differs from 0 in some cell, at level .05 over all cells, and |exp D - 1| > 5 % there.
+Only the biases by sparsity and by the prior are detected, which `find_causes` separates: under feedback or
+personalisation both estimates are biased alike.
 
-EM is run twice more beside the prior that it has: without any, where what is left is sparsity (Neyman & Scott 1948),
-and with the prior of attractiveness that the log itself says. Both start from the conditional estimate and stop when
-their bias is known to about a percent of itself; of a large log they take a sample of the pairs, and are compared with
-the conditional estimate of the same sample.
+For the causes EM runs twice more: without a prior, where the remaining bias is that of sparsity, and with the prior of
+attractiveness estimated from the log. Both runs start from the conditional estimate and stop when the bias is known to
+about a percent of itself. In a large log they use a sample of pairs, as does the conditional estimate compared.
 """
 
 from dataclasses import dataclass, replace
@@ -47,15 +46,12 @@ from posbias.core.theta.joint import LARGEST, JointFit, JointOptions, fit_joint
 
 
 def expected_clicks(table: CountTable, examination: Floats, attractiveness: Floats) -> Floats:
-    """Clicks that a fit expects in each cell, sum_j m_j n_je theta_e gamma_j.
+    """Return the expected clicks by cell, sum_j m_j n_je theta_e gamma_j, shape (K,), NaN where not identified.
 
     Args:
-        table: counts per unit (a pair or signature) and cell.
+        table: counts by unit (pair or signature) and cell.
         examination: theta, shape (K,), in [0, 1]; NaN where not identified.
         attractiveness: gamma, shape (J,).
-
-    Returns:
-        Shape (K,), NaN where not identified.
     """
     attracted = np.zeros(table.n_cells)
     for units, block in table.blocks():
@@ -64,10 +60,10 @@ def expected_clicks(table: CountTable, examination: Floats, attractiveness: Floa
 
 
 def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
-    """Whether any propensity differs from 1, that of the reference; None where the estimate has no errors.
+    """Test whether any propensity differs from 1, that of the reference; None if the estimate has no errors.
 
-    With the errors that the intervals imply, so that the two cannot contradict each other; a cell without clicks counts
-    by what its upper limit says. Under a power of the position one cell speaks for all that share an eta.
+    Errors are those implied by the intervals, so that test and intervals agree; a cell without clicks contributes the
+    p-value of its `silence_test`. Under a power of the position, one cell of each context is tested.
     """
     intervals, fitted = estimate.intervals, estimate.fitted
     tested, silence = intervals.std_error > 0, None
@@ -92,16 +88,16 @@ def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
 
 @dataclass(frozen=True)
 class BinsTest:
-    """Whether positions of one bin differ."""
+    """Test whether positions of a bin differ."""
 
-    contrasts: ContrastTest  # log theta of a cell minus that of the first one in its bin
-    positions: tuple[tuple[int, int], ...]  # of each contrast: that of the first one and that of the cell
+    contrasts: ContrastTest  # log theta of each cell minus that of the first identified cell of its bin
+    positions: tuple[tuple[int, int], ...]  # positions of the first cell and of the other cell, by contrast
 
 
 def bins_test(
     unbinned: SufficientStatistics, plan: StatisticsPlan, options: EstimationOptions, period: Length
 ) -> BinsTest | None:
-    """Whether the free estimate by position differs within the bins of a plan; None where nothing can be compared."""
+    """Test whether the free estimate by position differs within the bins of a plan; None if nothing is identified."""
     options = replace(options, reference=(), shape=FREE)
     try:
         free = ConditionalEstimator().estimate(unbinned, unbinned.strata(period), options, lambda _: None)
@@ -111,35 +107,37 @@ def bins_test(
         return None
     bins = dense_row_ranks(plan.bin_cells(unbinned.cells).select(plan.cell_columns))
     pairs: list[tuple[int, int]] = []
-    for one in np.unique(bins).tolist():
-        first, *others = np.flatnonzero((bins == one) & free.linkage.identified).tolist() or [-1]
-        pairs += [(first, other) for other in others]
-    apart = contrasts.pairwise_contrasts([one for one, _ in pairs], [other for _, other in pairs], unbinned.n_cells)
+    for number in np.unique(bins).tolist():
+        cells = np.flatnonzero((bins == number) & free.linkage.identified).tolist()
+        pairs += [(cells[0], other) for other in cells[1:]]
+    within = contrasts.pairwise_contrasts(
+        [first for first, _ in pairs], [other for _, other in pairs], unbinned.n_cells
+    )
     position = unbinned.position_of_cell.tolist()
-    test = contrasts.linear_contrast_test(apart, free.fitted.fit, free.fitted.errors)
+    test = contrasts.linear_contrast_test(within, free.fitted.fit, free.fitted.errors)
     return BinsTest(test, tuple((position[first], position[other]) for first, other in pairs))
 
 
 def previous_click_test(
     statistics: SufficientStatistics, estimate: Estimate
 ) -> tuple[ContrastTest | None, SilenceTest | None]:
-    """Whether theta_{r r'} depends on r', the last click above: each r' > 0 against r' = 0 at the same position r.
+    """Test whether theta_{r r'} depends on r', the last click above: each r' > 0 against r' = 0 at the same position r.
 
-    A cell without clicks is judged by the lower end of the interval of the cell at its position with r' = 0.
+    A cell without clicks is compared with the lower end of the interval of the cell with r' = 0 at its position.
 
     Returns:
-        The test, and what cells below a click without a click say; None where the model knows no previous click or the
-        estimate has no errors.
+        The test, and that of cells below a click without clicks; None for models without a previous click, and for
+        estimates without errors.
     """
     fitted = estimate.fitted
     if PREVIOUS_CLICK not in statistics.cells.columns or fitted is None:
         return None, None
-    cells, first = statistics.cells.with_row_index("clicked"), pl.col(PREVIOUS_CLICK) == NO_PREVIOUS_CLICK
-    without = cells.filter(first).select(POSITION, pl.col("clicked").alias("unclicked"))
-    pairs = cells.filter(~first).join(without, on=POSITION, maintain_order="left")
+    cells, is_unclicked = statistics.cells.with_row_index("clicked"), pl.col(PREVIOUS_CLICK) == NO_PREVIOUS_CLICK
+    without = cells.filter(is_unclicked).select(POSITION, pl.col("clicked").alias("unclicked"))
+    pairs = cells.filter(~is_unclicked).join(without, on=POSITION, maintain_order="left")
     clicked, unclicked = (pairs[name].cast(pl.Int64).to_numpy() for name in ("clicked", "unclicked"))
-    apart = contrasts.pairwise_contrasts(unclicked, clicked, statistics.n_cells)
-    test = contrasts.linear_contrast_test(apart, fitted.fit, fitted.errors)
+    by_click = contrasts.pairwise_contrasts(unclicked, clicked, statistics.n_cells)
+    test = contrasts.linear_contrast_test(by_click, fitted.fit, fitted.errors)
     theta = np.full(statistics.n_cells, np.nan)
     theta[clicked] = estimate.intervals.low[unclicked]
     silence = silence_test(fitted.fit, fitted.strata.signatures, theta)
@@ -148,54 +146,57 @@ def previous_click_test(
 
 @dataclass(frozen=True)
 class CellColumnTest:
-    """Whether attention depends on a column of cells: each cell against the one with the reference's value there."""
+    """Test whether theta depends on a column of cells: each cell against the cell with the reference's value of it."""
 
     column: str
-    cells: Integers  # shape (M,), cells with another value of the column than their reference
-    against: Integers  # shape (M,), the cell that has the reference's value, and is alike in all other columns
-    differences: Differences  # M contrasts of log theta, of cells - against
+    cells: Integers  # cells whose value differs from that of their reference, shape (M,)
+    against: Integers  # cells with the reference's value, equal in all other columns, shape (M,)
+    differences: Differences  # M contrasts of log theta, `cells` - `against`
 
 
 def cell_column_tests(
     statistics: SufficientStatistics, estimate: Estimate, *, product: bool
 ) -> tuple[CellColumnTest, ...]:
-    """Whether theta depends on each further column of cells; nothing where the estimate has no errors.
+    """Test whether theta depends on each further column of cells; empty if the estimate has no errors.
 
     Args:
-        statistics: the counts.
+        statistics: the compressed log.
         estimate: of its cells.
-        product: whether it has the product form. One contrast then says all of a value: that with the reference.
+        product: whether it has the product form, in which a value of a column has one contrast, with the reference.
     """
-    behind, reference_of = estimate.conditional, estimate.linkage.reference_of
-    if behind is None:
+    curve, reference_of = estimate.conditional, estimate.linkage.reference_of
+    if curve is None:
         return ()
-    tests, place = list[CellColumnTest](), statistics.axes_of_cell
+    tests, values = list[CellColumnTest](), statistics.axes_of_cell
     for column in statistics.further_cell_columns:
         axis = statistics.axes.index(column)
-        others = np.column_stack([statistics.context_of_cell, np.delete(place, axis, axis=1)])
-        alike = np.unique(others, axis=0, return_inverse=True)[1].ravel()
-        own = place[:, axis] == place[reference_of, axis]
-        at = np.full(len(own), -1)
-        at[alike[own]] = np.flatnonzero(own)
-        cells = np.flatnonzero(~own & (at[alike] >= 0))
+        others = np.column_stack([statistics.context_of_cell, np.delete(values, axis, axis=1)])
+        number = np.unique(others, axis=0, return_inverse=True)[1].ravel()
+        has_reference_value = values[:, axis] == values[reference_of, axis]
+        counterpart = np.full(len(number), -1)
+        counterpart[number[has_reference_value]] = np.flatnonzero(has_reference_value)
+        counterpart = counterpart[number]
+        cells = np.flatnonzero(~has_reference_value & (counterpart >= 0))
         if product:
-            cells = cells[at[alike[cells]] == reference_of[cells]]
+            cells = cells[counterpart[cells] == reference_of[cells]]
             log_theta, error = np.log(estimate.propensity[cells]), estimate.intervals.std_error[cells]
             degrees = estimate.intervals.effective_clusters[cells]
             test = contrasts.contrast_test(log_theta, error, degrees)
             differences = Differences(log_theta, error, np.maximum(np.nan_to_num(degrees, nan=1.0), 1.0), test)
         else:
-            apart = contrasts.pairwise_contrasts(at[alike[cells]], cells, statistics.n_cells)
-            covariance = contrasts.covariance_of_cells(behind.fit, behind.errors)
-            differences = contrasts.linear_contrasts(apart, behind.fit.log_theta, covariance, behind.errors.degrees)
-        tests.append(CellColumnTest(column, cells, at[alike[cells]], differences))
+            by_value = contrasts.pairwise_contrasts(counterpart[cells], cells, statistics.n_cells)
+            covariance = contrasts.covariance_of_cells(curve.fit, curve.errors)
+            differences = contrasts.linear_contrasts(by_value, curve.fit.log_theta, covariance, curve.errors.degrees)
+        tests.append(CellColumnTest(column, cells, counterpart[cells], differences))
     return tuple(tests)
 
 
 def _with_silence(test: ContrastTest, p_value: Floats) -> ContrastTest:
-    """A test with further contrasts: those cells without clicks that have a p-value, in the place of their contrast.
+    """Add contrasts of cells without clicks to a test; the smallest p-value decides.
 
-    The smallest p-value decides. That of a cell without clicks comes without a statistic.
+    Args:
+        test: its contrasts of these cells are NaN.
+        p_value: of each contrast, shape (M,); NaN except in cells without clicks. It has no statistic.
     """
     silent = np.isfinite(p_value)
     number = test.n_contrasts + int(silent.sum())
@@ -212,127 +213,127 @@ def _with_silence(test: ContrastTest, p_value: Floats) -> ContrastTest:
 
 @dataclass(frozen=True)
 class HiddenRelevance:
-    """Relevance that only the ranker sees, by the slope rho of the error of log theta over log position.
+    """Bias of log theta from relevance that only the ranker knows: its slope -rho over log position.
 
-    Theta at position k is too low by 1 - (k / k_0)^-rho. See `core.features` for where both slopes come from.
+    Theta at position k is underestimated by the factor (k / k_0)^-rho. The slopes are defined in `core.features`.
     """
 
-    imagined: float  # >= 0: if it were as strong as the relevance that is known
-    seen: float = np.nan  # as the rivals of documents show it; nan where they show nothing
-    std_error: float = np.nan  # of it
-    degrees: float = np.nan  # of freedom of the error
+    benchmark: float  # rho >= 0 if hidden relevance is as strong as the known relevance
+    by_rivals: float = np.nan  # rho by the rivals of documents; NaN if they are a weak instrument
+    std_error: float = np.nan  # of `by_rivals`
+    degrees: float = np.nan  # degrees of freedom of the error
 
     @property
     def least(self) -> float:
-        """The lower limit of the interval of 95 % of what rivals show, at least 0."""
-        return float(np.nan_to_num(max(self.seen - self._reach, 0.0)))
+        """Lower limit of the 95 % interval of rho by rivals, at least 0; 0 if unknown."""
+        return float(np.nan_to_num(max(self.by_rivals - self._margin, 0.0)))
 
     @property
     def plausible(self) -> float:
-        """As imagined, or the upper limit of what rivals show, if that is less."""
-        return float(np.fmin(self.imagined, max(self.seen, 0.0) + self._reach))
+        """The smaller of `benchmark` and the upper limit of rho by rivals."""
+        return float(np.fmin(self.benchmark, max(self.by_rivals, 0.0) + self._margin))
 
     @property
-    def _reach(self) -> float:
+    def _margin(self) -> float:
         return float(t_quantile(np.array([self.degrees]))[0]) * self.std_error
 
 
 @dataclass(frozen=True)
 class FromRows:
-    """The estimate of a method that reads rows."""
+    """The estimate of a method that reads rows, with its details."""
 
     estimate: Estimate
     moment: Floats | None  # theta by the moment equation, relative to the same references, shape (K,)
-    pages: int  # that its trees were grown on
+    pages: int  # sampled pages, on which trees were trained
     pages_in_all: int
-    score: str | None  # the feature that is the ranker's score, if one is named
-    hidden: HiddenRelevance | None = None  # how far relevance that only the ranker sees may put the estimate off
+    score: str | None  # name of the feature with the ranker's score
+    hidden: HiddenRelevance | None = None  # possible bias from relevance that only the ranker knows
 
 
 @dataclass(frozen=True)
 class PairsTest:
-    """The estimate from features against the conditional estimate from repeated pairs.
+    """Test of the estimate from features against the conditional estimate from repeated pairs.
 
-    Two things are tested, each at half of the level: the slope of the log ratio over log position, in which what the
-    features do not show adds up, and every cell (Bonferroni). The variances of the two estimates add up: the clicks
-    that they share make the difference vary less than that, so that false alarms are rarer than the level.
+    Each at half of the level: the slope of the log ratio over log position, in which effects that the features do not
+    show add up, and all cells (Bonferroni). The variances of the two estimates are added, although they share clicks:
+    the difference varies less, so that false alarms are rarer than the level.
     """
 
-    slope: float  # by how much log theta falls faster with log position by the features, relative to the pairs
-    slope_error: float
-    of_slope: ContrastTest
-    of_cells: ContrastTest  # of the log ratios of the cells
-    pairs: int  # how many link the most of them
+    slope: float  # slope of log theta by features minus by pairs over log position
+    slope_error: float  # standard error of the slope
+    slope_test: ContrastTest
+    cells_test: ContrastTest  # of the log ratios by cell
+    pairs: int  # largest number of pairs that link a cell
 
     @property
     def p_value(self) -> float:
-        """The smaller of the two, times two, at most 1."""
-        return min(1.0, 2 * min(self.of_slope.p_value, self.of_cells.p_value))
+        """The smaller p-value times two, at most 1."""
+        return min(1.0, 2 * min(self.slope_test.p_value, self.cells_test.p_value))
 
     @property
     def rejected(self) -> bool:
-        """Whether the two differ."""
+        """Whether the two estimates differ."""
         return self.p_value < contrasts.LEVEL
 
 
 def compare_with_pairs(
     estimate: Estimate, statistics: SufficientStatistics, options: EstimationOptions
 ) -> PairsTest | None:
-    """Compare with what repeated pairs say; None where nothing repeats, or one of the two has no errors."""
+    """Compare an estimate with that from repeated pairs; None if no pair repeats, or an estimate has no errors."""
     features = estimate.conditional
     if features is None:
         return None
-    own = replace(options, reference=(), max_iterations=None, tolerance=None)
+    options = replace(options, reference=(), max_iterations=None, tolerance=None)
     try:
-        pairs = ConditionalEstimator().estimate(statistics, statistics.strata(), own, lambda _: None)
+        pairs = ConditionalEstimator().estimate(statistics, statistics.strata(), options, lambda _: None)
     except IdentifiabilityError:
         return None
     if pairs.fitted is None:
         return None
-    # The cells that both know, relative to the references of the pairs.
+    # Cells identified in both, relative to the references of the pairs
     fits, n_cells, reference = (features.fit, pairs.fitted.fit), statistics.n_cells, pairs.linkage.reference_of
-    variance = sum(contrasts.covariance_of_cells(of.fit, of.errors) for of in (features, pairs.fitted))
+    variance = sum(contrasts.covariance_of_cells(curve.fit, curve.errors) for curve in (features, pairs.fitted))
     known = np.isfinite(np.diag(variance))
     cells = np.flatnonzero(known & known[reference] & (reference != np.arange(n_cells)))
     if not len(cells):
         return None
-    apart = contrasts.pairwise_contrasts(reference[cells], cells, n_cells)
-    difference = apart @ (np.nan_to_num(fits[0].log_theta) - np.nan_to_num(fits[1].log_theta))
+    to_reference = contrasts.pairwise_contrasts(reference[cells], cells, n_cells)
+    difference = to_reference @ (np.nan_to_num(fits[0].log_theta) - np.nan_to_num(fits[1].log_theta))
     # 1e-12: two cells may agree to the last click
-    covariance = apart @ np.nan_to_num(variance) @ apart.T + 1e-12 * np.eye(len(cells))
+    covariance = to_reference @ np.nan_to_num(variance) @ to_reference.T + 1e-12 * np.eye(len(cells))
     position = np.log(statistics.position_of_cell)
     direction = position[cells] - position[reference[cells]]
-    weighed = scipy.linalg.cho_solve(scipy.linalg.cho_factor(covariance, lower=True, overwrite_a=True), direction)
-    information = float(direction @ weighed)
-    slope, error = float(difference @ weighed) / max(information, 1e-300), 1 / np.sqrt(max(information, 1e-300))
+    weighted = scipy.linalg.cho_solve(scipy.linalg.cho_factor(covariance, lower=True, overwrite_a=True), direction)
+    information = float(direction @ weighted)
+    slope, error = float(difference @ weighted) / max(information, 1e-300), 1 / np.sqrt(max(information, 1e-300))
     degrees = np.minimum(features.errors.degrees, pairs.fitted.errors.degrees)[cells]
     fewest = np.array([np.nanmin(degrees, initial=np.inf)])
     return PairsTest(
         slope=slope,
         slope_error=float(error),
-        of_slope=contrasts.contrast_test(np.array([slope]), np.array([error]), fewest),
-        of_cells=contrasts.contrast_test(difference, np.sqrt(np.diag(covariance)), degrees),
+        slope_test=contrasts.contrast_test(np.array([slope]), np.array([error]), fewest),
+        cells_test=contrasts.contrast_test(difference, np.sqrt(np.diag(covariance)), degrees),
         pairs=int(pairs.linkage.linking_pairs[cells].max()),
     )
 
 
 NOTABLE = 0.05
-"""Relative difference between the two estimates that is worth a warning."""
+"""Relative difference between joint EM and the conditional estimate that is worth a warning."""
 
 
 @dataclass(frozen=True)
 class JointComparison:
     """Joint EM against the conditional estimate."""
 
-    log_ratio: Floats  # shape (K,), D, each estimate relative to the cell's reference; NaN where not identified
-    std_error: Floats  # shape (K,), of D; NaN where there is none, 0 at the reference
-    test: ContrastTest  # of all D at once
-    converged: bool  # whether both estimates did; else no bias is claimed
-    n_clusters: int  # clusters (queries) that it rests on
+    log_ratio: Floats  # D, each estimate relative to the cell's reference, shape (K,); NaN where not identified
+    std_error: Floats  # of D, shape (K,); 0 at references, NaN without an error
+    test: ContrastTest  # of D = 0 in all cells
+    converged: bool  # whether both estimates converged; else no bias is claimed
+    n_clusters: int  # number of clusters (queries)
 
     @property
     def biased_cells(self) -> Integers:
-        """The cells in which joint EM is off by more than 5 %, beyond chance."""
+        """Cells in which joint EM is biased by more than 5 %, beyond chance."""
         notable = np.abs(np.expm1(self.log_ratio)) > NOTABLE
         return np.flatnonzero(notable & (self.test.p_values < contrasts.LEVEL) & self.converged)
 
@@ -343,18 +344,17 @@ class JointComparison:
 
     @property
     def largest_difference(self) -> float:
-        """The largest |exp D - 1| over the biased cells, or over all cells that are compared; NaN without any."""
+        """The largest |exp D - 1| over the biased cells, else over all tested cells; NaN without tested cells."""
         compared = self.biased_cells if self.biased else np.flatnonzero(np.isfinite(self.test.p_values))
         return float(np.abs(np.expm1(self.log_ratio[compared])).max()) if len(compared) else np.nan
 
 
 def compare_with_joint(conditional: StrataEstimate, joint: JointFit) -> JointComparison:
-    """Compare the two estimates from the same pairs, or strata that share one attractiveness.
+    """Compare joint EM and the conditional estimate from the same strata.
 
     Args:
-        conditional: the conditional estimate. Its members are all pairs with a click and two cells at least, and others
-            at will: the scores of those that are not among them, which only a prior makes differ from 0, count as
-            clusters of their own.
+        conditional: the conditional estimate. Its members include all pairs with a click and two or more cells. The
+            scores of pairs that are not members, which differ from 0 only with a prior, are clusters of their own.
         joint: joint EM on the same counts, run to convergence.
     """
     table, members, linkage = conditional.strata.signatures, conditional.strata.members, conditional.fit.linkage
@@ -362,14 +362,14 @@ def compare_with_joint(conditional: StrataEstimate, joint: JointFit) -> JointCom
     others = table.multiplicity - np.bincount(members.unit, minlength=table.n_units)
     alone = np.flatnonzero(others > 1 / 2)
     first = int(members.cluster.max(initial=-1)) + 1
-    each = Members(
+    all_members = Members(
         np.concatenate([members.unit, alone]), np.concatenate([members.cluster, first + np.arange(len(alone))])
     )
-    clusters, counts = each.occurrences(table.n_units)
+    clusters, counts = all_members.occurrences(table.n_units)
     scores = counts @ by_unit_and_cell(table, score)
     copies = np.concatenate([np.ones(len(clusters) - len(alone)), others[alone]])
     scores.data *= np.repeat(np.sqrt(copies), np.diff(scores.indptr))
-    # Without a prior the information says nothing about the common scale of theta, which drops out of every ratio.
+    # Without a prior the scale of theta has no information; it cancels in every ratio
     inverse = pseudo_inverse(information)
     log_theta = np.log(np.where(linkage.identified, joint.examination, 1.0))  # 0 without prior and clicks
     scored = ScoredEstimate(
@@ -388,48 +388,49 @@ def compare_with_joint(conditional: StrataEstimate, joint: JointFit) -> JointCom
 
 
 def joint_derivatives(joint: JointFit, table: CountTable) -> tuple[Floats, Floats]:
-    """The score of each entry of one copy of its unit, u, shape (R,), and the information I, shape (K, K).
+    """Return the score u of each entry of one copy of its unit, shape (R,), and the information I, shape (K, K).
 
-    Both in terms of log theta, with every gamma at its optimum. A theta or gamma held at its upper bound does not move:
-    such a gamma takes nothing away from I, and such a theta has no row in it.
+    Both are by log theta, profiled over gamma. A gamma at its upper bound is constant and reduces no information; a
+    theta at its upper bound has a row and a column of zeros.
     """
     theta, gamma = joint.examination, joint.attractiveness
     mu = table.spread(gamma) * theta[table.cell]
     score = (table.clicks - table.impressions * mu) / (1 - mu)
     value = (table.impressions - table.clicks) * mu / (1 - mu) ** 2
-    # Of the priors' logarithms in log x, minus the second derivatives, s (1 - v) x / (1 - x)^2
-    of_theta, of_gamma = joint.options.examination_prior.pseudo_skips, joint.options.attractiveness_prior.pseudo_skips
-    curvature = table.sum_by_unit(value) + of_gamma * gamma / (1 - gamma) ** 2
+    # Curvature of the priors, w
+    theta_skips = joint.options.examination_prior.pseudo_skips
+    gamma_skips = joint.options.attractiveness_prior.pseudo_skips
+    curvature = table.sum_by_unit(value) + gamma_skips * gamma / (1 - gamma) ** 2
     lost = np.divide(table.multiplicity, curvature, out=np.zeros_like(curvature), where=curvature > 0)
     lost[gamma >= LARGEST] = 0.0
     information = np.diag(table.sum_by_cell(table.spread(table.multiplicity) * value))
-    information += np.diag(of_theta * theta / (1 - theta) ** 2)
+    information += np.diag(theta_skips * theta / (1 - theta) ** 2)
     information -= gram(by_unit_and_cell(table, value * table.spread(np.sqrt(lost))))
-    held = theta >= LARGEST
-    information[held, :] = 0.0
-    information[:, held] = 0.0
+    at_bound = theta >= LARGEST
+    information[at_bound, :] = 0.0
+    information[:, at_bound] = 0.0
     return score, information
 
 
 LARGEST_SAMPLE = 100_000
-"""Pairs at most from which the causes are estimated: the bias is then known to one or two percent of theta."""
+"""Largest number of pairs from which causes are estimated: the bias is then known to one or two percent of theta."""
 
 NO_PRIOR = BetaPrior(0.5, 0.0)
 
 _TOLERANCE = 1e-4
-_HIGHEST = 1 - 1e-3  # of theta where EM starts: at 1 it would stay
+_HIGHEST = 1 - 1e-3  # largest theta at the start of EM, which would not leave 1
 
 
 @dataclass(frozen=True)
 class JointCauses:
-    """Joint EM under other priors, against the conditional estimate."""
+    """Bias of joint EM under other priors, as log of its theta over the conditional estimate, NaN if unknown."""
 
-    without_prior: Floats  # shape (K,), log of EM's theta without a prior over the conditional one; NaN where unknown
-    with_estimated: Floats  # shape (K,), the same with the prior estimated from the log
+    without_prior: Floats  # shape (K,)
+    with_estimated: Floats  # with the prior estimated from the log, shape (K,)
     estimated: BetaPrior  # that prior
 
     def largest_without_prior(self, cells: Flags) -> float:
-        """The largest relative difference without a prior over the given cells, NaN without any."""
+        """Return the largest relative bias without a prior over the given cells; NaN if unknown in all."""
         known = self.without_prior[cells][np.isfinite(self.without_prior[cells])]
         return float(np.abs(np.expm1(known)).max()) if len(known) else np.nan
 
@@ -446,13 +447,13 @@ def find_causes(
     Args:
         joint: joint EM.
         conditional: the conditional estimate from the same counts.
-        comparison: of the two.
-        prior: of attractiveness by position, as the log says it; EM knows one for all. Estimated where it is a given
-            one, the same at all positions.
+        comparison: of the two estimates.
+        prior: of attractiveness; estimated here unless it is by position, as an estimated prior is. EM has one prior
+            for all positions.
         position_of_cell: shape (K,), 1-based.
 
     Returns:
-        The two comparisons; None where joint EM has no bias or no prior, or a sample of the log compares nothing.
+        The biases; None if joint EM has no bias or no prior, or a sample of the log does not link cells.
     """
     options = joint.options
     if not comparison.biased or options.attractiveness_prior.strength == options.examination_prior.strength == 0:
@@ -468,7 +469,7 @@ def find_causes(
         except IdentifiabilityError:
             return None
         fit = fit_conditional(table, linkage)
-    # One Beta prior with the mean and the variance of all units together, given the position of each.
+    # A single Beta prior with the mean and variance of the mixture over positions
     (means, _), copies = prior.at(shown_position(table, position_of_cell)), table.multiplicity
     mean = float(np.average(means, weights=copies))
     variance = float(np.average(means * (1 - means) / (prior.strength + 1) + (means - mean) ** 2, weights=copies))
@@ -477,13 +478,13 @@ def find_causes(
     theta = np.where(known, np.nan_to_num(fit.theta), 0.0)
     start = np.where(known, theta * (_HIGHEST / theta.max()), _HIGHEST / 2)
 
-    def against(run: tuple[CountTable, JointOptions]) -> Floats:
-        """Log of EM's theta over the conditional one, each relative to the cell's reference."""
+    def bias(run: tuple[CountTable, JointOptions]) -> Floats:
+        """Return the log ratio of EM's theta to the conditional one, each relative to the cell's reference."""
         log_theta = np.log(np.where(known, fit_joint(*run, start=start).examination, 1.0))
         return np.where(known, log_theta - log_theta[reference] - fit.log_theta, np.nan)
 
-    linking = table.take(np.flatnonzero(table.links))  # without a prior all others fit any theta
+    linking = table.take(np.flatnonzero(table.links))  # without a prior, any theta fits the other pairs
     options = JointOptions(NO_PRIOR, NO_PRIOR, tolerance=_TOLERANCE)
     runs = (linking, options), (table, JointOptions(attractiveness_prior=estimated, tolerance=_TOLERANCE))
-    without_prior, with_estimated = thread_map(against, runs)
+    without_prior, with_estimated = thread_map(bias, runs)
     return JointCauses(without_prior, with_estimated, estimated)

@@ -197,8 +197,8 @@ def estimate_section(fit: Fit, *, all_pairs: bool = True) -> dict[str, Any]:
             "hidden_relevance": hidden
             and {
                 "relative_error": hidden_errors(fit, hidden.plausible),  # that it may make, by cell
-                "slope_if_as_strong_as_features": hidden.imagined,
-                "slope_by_rivals": hidden.seen,
+                "slope_if_as_strong_as_features": hidden.benchmark,
+                "slope_by_rivals": hidden.by_rivals,
                 "slope_by_rivals_std_error": hidden.std_error,
                 "slope_by_rivals_at_least": hidden.least,
             },

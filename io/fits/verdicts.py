@@ -457,7 +457,7 @@ def model_reasons(statistics: SufficientStatistics, theta: Floats, tests: ModelT
         theta: free estimate under the model, shape (K,).
         tests: None if none could be made.
     """
-    if tests is None or not tests.made:
+    if tests is None or not tests.results:
         return
     model = statistics.plan.model.name
     if ATTRACTIVENESS in tests.rejected and tests.attractiveness is not None:

@@ -34,25 +34,25 @@ def judged(known: float, hidden: float, *, named: bool = False) -> HiddenRelevan
 @pytest.mark.slow
 def test_rivals_show_what_only_the_ranker_knows() -> None:
     assert judged(1.0, 0.0).least == 0 < judged(1.0, 1.0).least
-    assert judged(1.0, 1.0).seen > judged(1.0, 0.4).seen > judged(1.0, 0.0).seen
+    assert judged(1.0, 1.0).by_rivals > judged(1.0, 0.4).by_rivals > judged(1.0, 0.0).by_rivals
 
 
 @pytest.mark.slow
 def test_naming_the_score_leaves_nothing_to_see_and_little_to_imagine() -> None:
     unnamed, named = judged(1.0, 1.0), judged(1.0, 1.0, named=True)
     assert named.least == 0 < unnamed.least
-    assert named.imagined < unnamed.imagined / 2
+    assert named.benchmark < unnamed.benchmark / 2
 
 
 @pytest.mark.slow
 def test_the_error_that_may_be_imagined_grows_with_what_the_order_owes_to_relevance() -> None:
-    errors = [judged(known, 0.0).imagined for known in (0.0, 0.3, 1.0)]
+    errors = [judged(known, 0.0).benchmark for known in (0.0, 0.3, 1.0)]
     assert errors == sorted(errors)
     assert errors[0] < 0.05 < errors[-1]
 
 
 def test_the_slope_is_the_least_of_what_is_imagined_and_what_rivals_allow() -> None:
-    limited = HiddenRelevance(0.5, seen=-0.1, std_error=0.1, degrees=1e9)
+    limited = HiddenRelevance(0.5, by_rivals=-0.1, std_error=0.1, degrees=1e9)
     assert (limited.least, limited.plausible) == (0, pytest.approx(0.196, abs=1e-4))
     assert (HiddenRelevance(0.5).least, HiddenRelevance(0.5).plausible) == (0, 0.5)
-    assert HiddenRelevance(0.5, seen=0.6, std_error=0.1, degrees=1e9).least == pytest.approx(0.404, abs=1e-4)
+    assert HiddenRelevance(0.5, by_rivals=0.6, std_error=0.1, degrees=1e9).least == pytest.approx(0.404, abs=1e-4)

@@ -22,8 +22,8 @@ from posbias.core.fit.model_tests import (
     ModelTests,
     clicks_below,
     compare_models,
-    halves,
-    most_shown,
+    most_shown_queries,
+    split_in_halves,
 )
 from posbias.core.simulation.simulate import Simulation, SimulationOptions
 
@@ -65,7 +65,7 @@ def truth(simulation: Simulation) -> tuple[Floats, Floats]:
 def test_nothing_is_doubted_under_the_position_based_model(seed: int) -> None:
     tests = model_tests_of(replace(WORLD, seed=seed))
 
-    assert set(tests.made) == {ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK}
+    assert set(tests.results) == {ATTRACTIVENESS, CLICKS_ABOVE, LAST_CLICK}
     assert not tests.doubts
 
 
@@ -225,9 +225,9 @@ def test_pages_that_are_repeated_say_no_more_of_other_models_than_once_as_their_
 
 def test_p_values_are_adjusted_for_their_number_and_keep_their_order() -> None:
     tests = model_tests_of(WORLD)
-    plain = {name: found.p_value for name, found in tests.made.items()}
+    plain = {name: found.p_value for name, found in tests.results.items()}
     ascending = sorted(plain, key=lambda name: plain[name])
-    adjusted = {name: test.p_value_adjusted for name, test in tests.made.items()}
+    adjusted = {name: test.p_value_adjusted for name, test in tests.results.items()}
     assert adjusted[ascending[0]] == min(3 * plain[ascending[0]], 1.0)
     assert [adjusted[name] for name in ascending] == sorted(adjusted.values())
 
@@ -243,7 +243,7 @@ def test_the_test_by_attractiveness_does_not_depend_on_how_the_log_was_cut_into_
 
 def test_halves_add_up_and_share_impressions_evenly() -> None:
     table = statistics_of(simulated(WORLD).log).pair_signatures
-    one, other = halves(table)
+    one, other = split_in_halves(table)
 
     np.testing.assert_array_equal(one.impressions + other.impressions, table.impressions)
     np.testing.assert_array_equal(one.clicks + other.clicks, table.clicks)
@@ -254,7 +254,7 @@ def test_halves_add_up_and_share_impressions_evenly() -> None:
 
 def test_of_a_large_log_the_queries_that_were_shown_most_are_split() -> None:
     strata = statistics_of(simulated(replace(WORLD, query_exponent=1.0)).log).strata()
-    some, everything = most_shown(strata, 500), most_shown(strata)
+    some, everything = most_shown_queries(strata, 500), most_shown_queries(strata)
 
     entries = strata.signatures.entries_of_unit
     assert len(everything.unit) == len(strata.members.unit)
