@@ -1,45 +1,43 @@
-"""How long a stretch of the log may be within which attractiveness is taken for one, in the estimation of theta.
+"""Choose the length of the periods within which attractiveness is constant, by tests for feedback from clicks.
 
-A ranker that learns from clicks shows a document higher because it was clicked. Within a stratum that holds clicks and
-what the ranker made of them, position and clicks depend on each other, and every estimator is off; within one that lies
-between two updates they do not. Finer strata leave less to compare. So the log is parted from coarse to fine - not at
-all, by week, by day, by hour - and each time two tests ask whether clicks move documents within the strata:
+A ranker that learns from clicks lifts a document because it was clicked. Within a stratum that contains both the clicks
+and the reaction of the ranker, position and clicks depend on each other, and every estimator is biased; between two
+updates of the ranker they do not. Finer strata contain fewer comparisons. The log is therefore divided from coarse to
+fine - whole, by week, by day, by hour - and at each length two tests are made:
 
-* feedback: whether documents stand higher after they were clicked (`core/fit/periods.py`);
-* halves: whether the estimate differs by more than chance from that by the earlier and the later half of each stratum
-  (Hausman 1978), which holds half as much of what a ranker may have learnt.
+* feedback: whether documents rise after they were clicked, within strata;
+* halves: whether the estimate with each stratum split into an earlier and a later half, which contain half of the
+  feedback, differs from the estimate by more than chance (Hausman 1978).
 
-The coarsest length that survives is used: neither test rejects it, and the first would have detected what matters. Of a
-large log they look at some of the queries, until feedback shows: how often a ranker learns takes all. Once feedback has
-shown at a coarser length, the ranker learns, and the question is only how often. Then a length survives only if
-feedback within it can do no more to the slope of the curve than the interval leaves open, and if halves differ by no
-more than they do in nine of ten logs.
+The coarsest length that survives is used: neither test rejects it, and the feedback test has the power to detect a
+relevant bias. In a large log both use a part of the queries, until feedback shows; the frequency of updates needs all
+queries. After feedback at a coarser length, the ranker is known to learn. A finer length then survives only if the
+possible bias of the slope by feedback is smaller than its interval, and if halves differ no more than in nine of ten
+logs.
 
-Where none survives there are two cases. Where feedback showed at some length, no claim is made: the estimate is that by
-the coarsest length which only this doubt keeps from surviving, else by the finest. Where none showed, but the log says
-too little, the finest is taken that identifies the same cells with errors at most 1.5 times those of the coarsest: it
-costs little and may help.
+If no length survives: after feedback at some length nothing is claimed, and the estimate has the coarsest length that
+only this doubt keeps from surviving, else the finest. Without feedback but also without power, it has the finest length
+that identifies the same cells with standard errors at most `LARGEST_ERROR_RATIO` times those of the coarsest: a cheap
+precaution.
 
-The test of feedback: do documents stand higher after they were clicked, within one stratum?
+Feedback test: with the sums A, W of each query (`core/counts/order.py`),
 
-With the sums A, W of each query (`core/counts/order.py`),
+    a = sum A / sum W                                change of -log(position) of later impressions per surplus click
+    sd = sqrt((G - 1) / G sum (A_g / (1 - h_g))^2) / sum W,       h_g = share of the query in the variance
 
-    a = sum A / sum W                                by how much a surplus click moves what follows, in -log(position)
-    sd = sqrt((G - 1) / G sum (A_g / (1 - h_g))^2) / sum W,       h_g = the query's share of the variance
+and a / sd has Student's t with min(1 / sum h^2, G - 1) degrees of freedom. Four of five logs would show
+a_80 = (t_.9875 + t_.8) sd. It would bias eta, theta = position ** -eta, by a_80 sum C / 2 / sum C Var_p(m).
 
-and a / sd is judged by Student's t with min(1 / sum h^2, G - 1) degrees of freedom. What four of five logs would show
-is a_80 = (t_.9875 + t_.8) sd; it would leave eta, theta = position ** -eta, off by a_80 sum C / 2 / sum C Var_p(m).
-
-Where the ranker is known to learn, as feedback showed in longer periods, "not rejected" is too little: the upper limit
-(80 %) of what feedback may do to eta,
+After feedback in longer periods, a test that does not reject is not sufficient: the upper limit (80 %) of the bias of
+eta by feedback,
 
     2 (max(a, 0) + t_.8 sd) sum C / 2 / sum C Var_p(m)
 
-must be no larger than what the interval leaves open. The 2 is measured, on the seeds from 1000 of the benchmark: the
-test rests on documents that are shown often, and those that are not, which say as much about eta, are moved further.
+must not exceed the half width of the interval of eta. The factor 2 was measured on benchmark seeds from 1000: the test
+is determined by frequently shown documents, but rarely shown documents, as informative of eta, are moved further.
 
-A page that was changed has another theta from then on, which no stratum shows. So theta of the days that hold the first
-half of the impressions is compared with that of the others, each with attractiveness of its own (Hausman 1978).
+A change of the page changes theta from then on, which no stratum shows. Theta of the days with the first half of the
+impressions is therefore compared with theta of later days, each with its own attractiveness (Hausman 1978).
 """
 
 from dataclasses import dataclass, replace
@@ -60,66 +58,66 @@ from posbias.core.schema import IMPRESSIONS, Length
 from posbias.core.standard_errors.contrasts import LEVEL, POWER, ContrastTest, detectable, difference_test
 
 LEVEL_OF_EACH = LEVEL / 2
-"""Level of this test, and of the comparison with halves: the two together make a false alarm in one log of twenty."""
+"""Level of the feedback test and of the test of halves, .05 for the two together."""
 
 LARGEST_MISSED_BIAS = 0.25
-"""Bias of eta that feedback may cause and yet be missed by one test in five, up to which a test says enough."""
+"""Bias of eta that one test in five may miss if the test is to be conclusive."""
 
 LEVEL_AFTER_FEEDBACK = 0.1
-"""Level of the comparison with halves where feedback showed in longer periods."""
+"""Level of the test of halves after feedback in longer periods."""
 
 LEVEL_OF_STOPS = 0.01
-"""Level at which a fit is not to be used; also that of the test by the order of rows, which is made of every log."""
+"""Level at which a fit must not be used; also of the test by the order of rows, which every log undergoes."""
 
 LEAST_BIAS_BY_ROWS = 0.02
-"""Change of eta implied by movement in the order of rows, from which on the propensities are not to be used."""
+"""Bias of eta by movement in the order of rows from which on propensities must not be used."""
 
 _MOVED_FURTHER = 2.0
-"""How far documents that are shown little are moved, to those that the test rests on."""
+"""Ratio of the movement of rarely shown documents to that of the documents that determine the test."""
 
 
 @dataclass(frozen=True)
 class FeedbackTest:
-    """Whether clicks move documents within strata."""
+    """Test whether clicks move documents within strata."""
 
-    move: float  # a, in -log(position) of later impressions, per surplus click; above 0 where a click lifts a document
-    std_error: float  # its standard error
-    degrees: float  # its degrees of freedom
+    move: float  # a, change of -log(position) of later impressions per surplus click; above 0 if clicks lift documents
+    std_error: float  # of a
+    degrees: float  # degrees of freedom
     p_value: float  # of a = 0, two-sided
-    bias: float  # what that movement does to eta, by its size
-    detectable_move: float  # a_80, the move that four of five logs like this one would show
-    missed_bias: float  # what that does to eta
-    largest_bias: float  # what feedback may do to eta: the upper limit
-    by_rows: bool = False  # whether the order of rows is the clock
+    bias: float  # absolute bias of eta by a
+    detectable_move: float  # a_80, which four of five such logs would show
+    missed_bias: float  # bias of eta by a_80
+    largest_bias: float  # upper limit (80 %) of the bias of eta by feedback
+    by_rows: bool = False  # whether time is the order of rows
 
     @property
     def moves(self) -> bool:
-        """Whether clicks move documents, by however little."""
+        """Whether clicks move documents, however little."""
         return self.p_value < (LEVEL_OF_STOPS if self.by_rows else LEVEL_OF_EACH)
 
     @property
     def rejected(self) -> bool:
-        """Whether clicks move documents by so much that it matters."""
+        """Whether clicks move documents far enough to matter."""
         return self.moves and (not self.by_rows or self.bias >= LEAST_BIAS_BY_ROWS)
 
     @property
     def enough(self) -> bool:
-        """Whether feedback that matters would have been detected."""
+        """Whether the test would have detected feedback that matters."""
         return self.missed_bias <= LARGEST_MISSED_BIAS
 
 
 def feedback_test(sums: OrderSums, *, by_rows: bool = False) -> FeedbackTest | None:
-    """Test that clicks do not move documents; None where fewer than two queries show several positions in order.
+    """Test that clicks do not move documents; None if fewer than two queries have several positions in order.
 
     Args:
         sums: by query, or by group of queries.
-        by_rows: whether the order of rows is the clock.
+        by_rows: whether time is the order of rows.
     """
     t, p_value, error, degrees = group_t_test(sums.area, sums.variance)
     if not (np.isfinite(t) and sums.weight > 0):
         return None
     std_error, move = error / sums.weight, float(sums.area.sum()) / sums.weight
-    bias_of_move = sums.clicks / 2 / sums.information if sums.information > 0 else np.inf
+    bias_per_move = sums.clicks / 2 / sums.information if sums.information > 0 else np.inf
     detectable_move = detectable(std_error, degrees, LEVEL_OF_STOPS if by_rows else LEVEL_OF_EACH)
     largest = _MOVED_FURTHER * (max(move, 0.0) + float(scipy.special.stdtrit(degrees, POWER)) * std_error)
     return FeedbackTest(
@@ -127,21 +125,21 @@ def feedback_test(sums: OrderSums, *, by_rows: bool = False) -> FeedbackTest | N
         std_error=std_error,
         degrees=degrees,
         p_value=p_value,
-        bias=abs(move) * bias_of_move,
+        bias=abs(move) * bias_per_move,
         detectable_move=detectable_move,
-        missed_bias=detectable_move * bias_of_move,
-        largest_bias=largest * bias_of_move,
+        missed_bias=detectable_move * bias_per_move,
+        largest_bias=largest * bias_per_move,
         by_rows=by_rows,
     )
 
 
 def feedback_by_rows(order: RowOrder | None) -> FeedbackTest | None:
-    """The same test by the order of rows; None also where rows are sorted by position or click."""
+    """Test for feedback in the order of rows; None also if rows are sorted by position or click."""
     return None if order is None or order.is_sorted else feedback_test(order.sums, by_rows=True)
 
 
 LARGEST_ERROR_RATIO = 1.5
-"""Standard errors, relative to those of a coarser length, up to which a finer one is taken to be on the safe side."""
+"""Largest ratio of standard errors to those of the coarsest length at which a finer length is used as a precaution."""
 
 Outcome = Literal[
     "survives", "feedback", "little feedback", "says too little", "cannot be looked into", "nothing to compare"
@@ -150,25 +148,21 @@ Outcome = Literal[
 
 @dataclass(frozen=True)
 class PeriodLook:
-    """The tests of periods of one length.
+    """Tests of periods of one length."""
 
-    Attributes:
-        feedback: whether clicks move documents within them, where the order within them is known: by the times that
-            statistics keep, else by that of rows.
-        slope_width: half the width of what the intervals leave open of eta, theta = position ** -eta; nan without any.
-    """
-
-    length: Length  # of the periods
-    estimate: Estimate | None = None  # by them; None where nothing can be compared
-    feedback: FeedbackTest | None = None
-    halves: ContrastTest | None = None  # whether halving the strata changes the estimate, where both exist
-    ordered: bool = True  # whether times within such periods are known: else feedback may not show
+    length: Length
+    estimate: Estimate | None = None  # with strata by these periods; None if nothing links cells
+    feedback: FeedbackTest | None = None  # within periods, by the times of the statistics, else by the order of rows
+    halves: ContrastTest | None = None  # estimate with halved strata against the estimate
+    ordered: bool = True  # whether the statistics have times within periods; else feedback may remain hidden
     learns: bool = False  # whether feedback showed at a coarser length
-    slope_width: float = np.nan
+    slope_width: float = (
+        np.nan
+    )  # half the width of the interval of eta, theta = position ** -eta; NaN without intervals
 
     @property
     def outcome(self) -> Outcome:
-        """The verdict on periods of this length."""
+        """Verdict on periods of this length."""
         if self.estimate is None:
             return "nothing to compare"
         differs = self.halves is not None and self.halves.p_value < LEVEL_OF_EACH
@@ -182,12 +176,12 @@ class PeriodLook:
 
     @property
     def enough(self) -> bool:
-        """Whether feedback that matters would have been detected."""
+        """Whether the test would have detected feedback that matters."""
         return self.feedback is not None and self.feedback.enough
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a ranker that is known to learn may do so within it, and matter."""
+        """Whether feedback that showed at a coarser length may matter within these periods too."""
         if not self.learns or self.feedback is None:
             return False
         differs = self.halves is not None and self.halves.p_value < LEVEL_AFTER_FEEDBACK
@@ -196,62 +190,57 @@ class PeriodLook:
 
 @dataclass(frozen=True)
 class PeriodChoice:
-    """Which strata theta is estimated from, and why.
+    """The length of the periods within which attractiveness is constant, with the tests that led to it."""
 
-    Attributes:
-        looks: the tests of each length that was looked at, from the coarsest on; one where it was given.
-        error_ratio: the largest ratio of standard errors, of the length used to the coarsest; nan without a choice.
-    """
-
-    used: Length = "none"  # the length of the periods that strata are parts of
-    looks: tuple[PeriodLook, ...] = ()
-    error_ratio: float = np.nan
+    used: Length = "none"
+    looks: tuple[PeriodLook, ...] = ()  # tests of each length, the coarsest first; only the given one if it was given
+    error_ratio: float = np.nan  # largest ratio of standard errors of `used` to the coarsest; NaN without a choice
 
     @property
     def chosen(self) -> Estimate | None:
-        """The conditional estimate of the chosen strata, where the choice needed one."""
+        """Conditional estimate by the chosen periods; None if not computed."""
         return self.estimate_by(self.used)
 
     @property
     def difference(self) -> ContrastTest | None:
-        """Whether the chosen estimate differs from that of the whole log, where it is another one."""
-        whole, chosen = (self.looks[0].estimate if self.looks else None), self.chosen
-        return None if whole is None or chosen is None or whole is chosen else _difference(chosen, whole)
+        """The chosen estimate against that of the coarsest length; None if they are the same."""
+        coarsest, chosen = (self.looks[0].estimate if self.looks else None), self.chosen
+        return None if coarsest is None or chosen is None or coarsest is chosen else _difference(chosen, coarsest)
 
     def estimate_by(self, length: Length) -> Estimate | None:
-        """The estimate by periods of a length, where it was looked at."""
+        """Return the estimate by periods of a length; None if not computed."""
         return next((look.estimate for look in self.looks if look.length == length), None)
 
     @property
     def survivor(self) -> PeriodLook | None:
-        """The coarsest length that survives, where one does."""
+        """The coarsest length that survives; None if no length does."""
         return next((look for look in self.looks if look.outcome == "survives"), None)
 
     @property
     def feedback_seen(self) -> bool:
-        """Whether clicks were seen to move documents, at some length."""
+        """Whether clicks move documents at some length."""
         return any(look.outcome == "feedback" for look in self.looks)
 
     @property
     def feedback_is_sure(self) -> bool:
-        """Whether it was seen at the level at which a fit is not to be used."""
+        """Whether feedback is significant at the level at which a fit must not be used."""
         tests = (test for look in self.looks for test in (look.feedback, look.halves) if look.outcome == "feedback")
         return any(test.p_value < LEVEL_OF_STOPS for test in tests if test is not None)
 
     @property
     def claims(self) -> bool:
-        """Whether what is known of feedback allows the estimate to be taken at face value."""
+        """Whether the estimate is claimed to be free of bias by feedback."""
         return self.survivor is not None or not self.feedback_seen
 
 
 def choose_period(
     statistics: SufficientStatistics, options: EstimationOptions, on_iteration: OnIteration
 ) -> PeriodChoice:
-    """Decide by the conditional estimate, whatever method is to follow.
+    """Choose the length of periods by conditional estimates, whatever the method of the fit.
 
     Raises:
-        IdentifiabilityError: nothing links two cells, not even over the whole log.
-        UsageError: there is no such reference cell.
+        IdentifiabilityError: nothing links two cells, even over the whole log.
+        UsageError: the reference cell does not exist.
     """
     lengths = statistics.plan.lengths
     if len(lengths) == 1 and statistics.row_order is None:
@@ -260,7 +249,7 @@ def choose_period(
         given = options.period if options.period in lengths else lengths[-1]
         try:
             return PeriodChoice(given, (_look(statistics, given, options, on_iteration),))
-        except IdentifiabilityError:  # as the estimate will say
+        except IdentifiabilityError:  # the estimate of the fit will raise it
             return PeriodChoice(given)
     looks = list[PeriodLook]()
     for length in lengths:
@@ -273,11 +262,10 @@ def choose_period(
             looks.append(PeriodLook(length))
         if looks[-1].outcome in {"survives", "nothing to compare"}:
             break
-    # The length that survives, else the finest, or the finest that costs little.
     known = [look for look in looks if look.estimate is not None]
     choice = PeriodChoice(looks=tuple(looks))
     used = choice.survivor
-    if used is None and choice.feedback_seen:  # the coarsest of which nothing but doubt is known, else the finest
+    if used is None and choice.feedback_seen:  # the coarsest that only doubt keeps from surviving, else the finest
         used = next((look for look in known if look.outcome == "says too little" and look.enough), known[-1])
     elif used is None:  # the finest at little cost
         used = [look for look in known if _error_ratio(known[0], look) <= LARGEST_ERROR_RATIO][-1]
@@ -293,7 +281,7 @@ def _look(
     learns: bool = False,
 ) -> PeriodLook:
     estimate = ConditionalEstimator().estimate(statistics, statistics.strata(length), options, on_iteration)
-    # The median over the cells of half the width of the interval of log theta, per log position.
+    # Median over cells of half the width of the interval of log theta, per log position
     low, high, position = estimate.intervals.low, estimate.intervals.high, statistics.position_of_cell
     distance = np.abs(np.log(position) - np.log(position[estimate.linkage.references].min()))
     known = np.isfinite(low) & np.isfinite(high) & (low > 0) & (high > low) & (distance > 0)
@@ -301,13 +289,13 @@ def _look(
     look = PeriodLook(length, estimate, learns=learns, slope_width=width)
     if length == (statistics.plan.period or "none"):
         return replace(look, feedback=feedback_by_rows(statistics.row_order), ordered=False)
-    n_parts = None if learns else statistics.parts_for_tests  # how often a ranker learns takes all that is known
+    n_parts = None if learns else statistics.parts_for_tests  # after feedback, all queries are needed
     look = replace(look, feedback=feedback_test(statistics.order(length, n_parts)))
     if look.outcome == "feedback":
         return look
-    in_halves, whole = (statistics.strata(length, halved=halved, n_parts=n_parts) for halved in (True, False))
+    halved, whole = (statistics.strata(length, halved=is_halved, n_parts=n_parts) for is_halved in (True, False))
     try:
-        halves = ConditionalEstimator().estimate(statistics, in_halves, options, on_iteration)
+        halves = ConditionalEstimator().estimate(statistics, halved, options, on_iteration)
         if whole is not statistics.strata(length):
             estimate = ConditionalEstimator().estimate(statistics, whole, options, on_iteration)
     except IdentifiabilityError:
@@ -316,58 +304,60 @@ def _look(
 
 
 def _error_ratio(coarse: PeriodLook, fine: PeriodLook) -> float:
-    """The largest over the cells with an error; infinite where the finer one identifies fewer or lacks an error."""
+    """Return the largest ratio of standard errors over cells, at least 1; infinite if `fine` lacks a cell or error."""
     if coarse.estimate is None or fine.estimate is None:
         return np.inf
-    pooled, parted = coarse.estimate, fine.estimate
-    if (pooled.linkage.identified & ~parted.linkage.identified).any():
+    if (coarse.estimate.linkage.identified & ~fine.estimate.linkage.identified).any():
         return np.inf
-    pooled_error, parted_error = pooled.intervals.std_error, parted.intervals.std_error
-    has_error = np.isfinite(pooled_error) & (pooled_error > 0)
-    ratio = parted_error[has_error] / pooled_error[has_error]
+    coarse_error, fine_error = coarse.estimate.intervals.std_error, fine.estimate.intervals.std_error
+    has_error = np.isfinite(coarse_error) & (coarse_error > 0)
+    ratio = fine_error[has_error] / coarse_error[has_error]
     return float(np.nan_to_num(ratio, nan=np.inf).max(initial=1.0))
 
 
-def _difference(halves: Estimate, whole: Estimate) -> ContrastTest | None:
-    """Whether the two differ by more than chance, cell by cell; None where they have different references."""
-    if halves.fitted is None or whole.fitted is None:
+def _difference(one: Estimate, other: Estimate) -> ContrastTest | None:
+    """Test whether two estimates differ, by cell; None without errors or with different references."""
+    if one.fitted is None or other.fitted is None:
         return None
-    if not np.array_equal(halves.linkage.references, whole.linkage.references):
+    if not np.array_equal(one.linkage.references, other.linkage.references):
         return None
-    return difference_test(halves.fitted.scored(), whole.fitted.scored())
+    return difference_test(one.fitted.scored(), other.fitted.scored())
 
 
 @dataclass(frozen=True)
 class ChangeOfTheta:
-    """Theta of the earlier and of the later days of a log."""
+    """Theta of the earlier days of a log against the later days."""
 
     first_day: str  # of the later days
     before: Floats  # propensities, shape (K,)
-    after: Floats
-    test: ContrastTest  # of their difference, after - before
+    after: Floats  # propensities, shape (K,)
+    test: ContrastTest  # of the log ratios, after over before
 
     @property
     def matters(self) -> bool:
-        """Whether some propensity differs surely, and by more than a tenth."""
+        """Whether some propensity changes significantly and by more than a tenth."""
         differs = self.test.p_values < LEVEL_OF_CHANGE
         return bool((differs & (np.abs(np.log(self.after / self.before)) > LEAST_CHANGE)).any())
 
 
 LEVEL_OF_CHANGE, LEAST_CHANGE = 0.01, 0.1
-"""Level of the comparison of earlier and later days, and the least difference of log theta that matters."""
+"""Level of the test of earlier against later days, and the smallest change of log theta that matters."""
 
 
 def change_of_theta(
     statistics: SufficientStatistics, used: Length, options: EstimationOptions, on_iteration: OnIteration
 ) -> ChangeOfTheta | None:
-    """Compare theta of the days of the first half of the impressions with that of the others, where that can be."""
+    """Compare theta of the days with the first half of the impressions with that of later days.
+
+    None without counts by day, with a single day, or if the days of a half do not link the same references.
+    """
     if statistics.by_day is None:
         return None
     days = statistics.by_day.group_by(DAY).agg(pl.col(IMPRESSIONS).sum()).sort(DAY)
-    up_to = np.cumsum(days[IMPRESSIONS].to_numpy())
-    first = int(np.abs(2 * up_to[:-1] - up_to[-1]).argmin()) + 1 if len(up_to) > 1 else 0
-    if not first:
+    if days.height <= 1:
         return None
+    up_to = np.cumsum(days[IMPRESSIONS].to_numpy())
+    first = int(np.abs(2 * up_to[:-1] - up_to[-1]).argmin()) + 1
     day = str(days[DAY][first])
     try:
         before, after = (

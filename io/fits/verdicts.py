@@ -470,7 +470,7 @@ def model_reasons(statistics: SufficientStatistics, theta: Floats, tests: ModelT
         yield reason("popular-results-differ", {"ratio": ratio}, details, severity=severity, **values)
     if tests.depends_on_clicks_above:
         yield _clicks_above_reason(model, tests)
-    passed = {name: test for name, test in tests.made.items() if not test.rejected}
+    passed = {name: test for name, test in tests.results.items() if not test.rejected}
     if passed:
         above = "clicks above the last one make no difference"
         if CLICKS_ABOVE not in passed:

@@ -37,8 +37,8 @@ from posbias.core.fit.plot_data import (
     RELATIVE_RATE,
     PlottedCurves,
     document_differences,
-    short_label,
     plotted_curves,
+    short_label,
 )
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 from posbias.core.standard_errors.contrasts import LEVEL

@@ -7,12 +7,12 @@ import pytest
 from posbias.core.fit.comparison import (
     Curves,
     SavedCurve,
-    beyond,
     change,
     change_table,
     curves_by_fit,
     day_table,
     differences_from_others,
+    large_changes,
 )
 
 CELLS = pl.DataFrame({"position": [1, 2, 3]}, schema={"position": pl.Int32})

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import LogFormatError
-from posbias.core.fit.plot_data import MOST_CONTEXTS, MOST_POSITIONS, plotted_curves, thinned
+from posbias.core.fit.plot_data import MOST_CONTEXTS, MOST_POSITIONS, plotted_curves, thin_out
 
 
 def table(positions: list[int], **more: Sequence[object]) -> pl.DataFrame:
@@ -91,7 +91,7 @@ def test_columns_of_another_type_are_named() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 99, 100, 101, 150, 5000])
 def test_thinning_keeps_order_and_ends(n: int) -> None:
-    kept = thinned(list(range(1, n + 1)), 100)
+    kept = thin_out(list(range(1, n + 1)), 100)
 
     assert kept == sorted(set(kept))
     assert kept[0] == 1

@@ -269,7 +269,7 @@ def test_weighted_counts_have_no_tests() -> None:
     weighted = replace(weighted, plan=replace(PBM, weighted=True))
     inputs = LogInputs(pages=lambda: count_pages(log, PBM))
     found = present(fit_statistics(weighted, "conditional", EstimationOptions(), log=inputs).model_tests)
-    assert not found.made
+    assert not found.results
     assert "weighted" in found.why_no_pages
 
 
