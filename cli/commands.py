@@ -541,12 +541,12 @@ def check(
     from posbias.cli.work.checking import LogView, conclusion_of, items_of_check
     from posbias.cli.work.checking import check as look_into
     from posbias.io.jobs.tables import DONE, WITH_DOUBTS
-    from posbias.io.log.sources import read_paths
+    from posbias.io.log.sources import input_paths
     from posbias.io.results.outputs import check_file, write_file
 
     read = list[Location]()
     if write_config is not None:  # in place of --config, too: options that are read there are also written
-        read = read_paths((*logs, *(log.clicks or ())))
+        read = input_paths((*logs, *(log.clicks or ())))
         read += [] if log.sql is None else [Path(log.sql)]
         check_file(write_config, "file of options", read, force=printing.force)
 

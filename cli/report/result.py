@@ -39,7 +39,7 @@ from posbias.cli.report.printing import (
 from posbias.core.errors import LogFormatError, UsageError, escape_unseen
 from posbias.io.fits.saved_fit import FitManifest, fits_of_values
 from posbias.io.jobs.tables import WITH_DOUBTS, Result, write_description
-from posbias.io.log.sources import read_paths
+from posbias.io.log.sources import input_paths
 from posbias.io.places.locations import Location, is_same
 from posbias.io.progress import Progress, SilentProgress, Stage
 from posbias.io.results.conclusions import ResultManifest
@@ -163,7 +163,7 @@ def carry_out(
     """
     console = stderr_console()
     temporary = Path(str(options["temp-dir"])) if "temp-dir" in options else None
-    protected = read_paths((*inputs, *also_read))
+    protected = input_paths((*inputs, *also_read))
     if replaces_input:
         protected = [path for path in protected if not is_same(path, target)]
     protected += [path for path in (output.config, temporary) if path is not None]

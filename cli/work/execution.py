@@ -24,7 +24,7 @@ from posbias.io.log.events import EVENTS
 from posbias.io.log.faults import doubts
 from posbias.io.log.lists import OURS, Finding
 from posbias.io.log.scan import schema_of
-from posbias.io.log.sources import read_paths
+from posbias.io.log.sources import input_paths
 from posbias.io.places.locations import Location, is_same, is_text
 from posbias.io.places.ownership import owned_directory, system_temporary
 from posbias.io.places.temporary import shared_place
@@ -154,7 +154,7 @@ def rehearse(
         reads["log"] = describe_log(opened)
         reads["files"] = [str(source.path) for source in opened.sources]
         warnings = [reason.sentence for reason in doubts(opened)]
-    paths = read_paths((*job.inputs, *also_read))
+    paths = input_paths((*job.inputs, *also_read))
     paths += [path for path in (output.config, log.temp_dir) if path is not None]
     protected = [path for path in paths if not (replaces_input and is_same(path, target))]
     is_there = check_output(target, force=output.force, protected=protected)

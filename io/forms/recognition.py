@@ -39,7 +39,7 @@ from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG, EventReader
 from posbias.io.log.faults import clicked_rank, is_top, shown_at, summed_impressions
 from posbias.io.log.lists import Finding, find_click_words, holds_lists, holds_times
 from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
-from posbias.io.log.sources import Source, is_packed, read_start, unpacked_start, wide_encoding
+from posbias.io.log.sources import Source, decompress_start, is_compressed, read_start, utf_16_variant
 from posbias.io.log.sql import Query, result_of, sql_of_click, sql_of_pages, sql_text
 from posbias.io.sources import LINKED, finding_of_linked, recognise
 
@@ -611,9 +611,9 @@ def find_dialects(sources: Sequence[Source]) -> list[Finding]:
 def _of_file(source: Source) -> list[Finding]:
     head = read_start(source, _LOOKED_AT)
     cut = source.bytes > len(head)
-    if is_packed(head):
-        head, cut = unpacked_start(head), True
-    encoding, certain = wide_encoding(head), True
+    if is_compressed(head):
+        head, cut = decompress_start(head), True
+    encoding, certain = utf_16_variant(head), True
     if encoding is None:
         try:
             codecs.getincrementaldecoder("utf-8")().decode(head)

@@ -31,7 +31,7 @@ from posbias.io.jobs.fit import Job, name_propensities, read_pages
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, number_in_words
 from posbias.io.log.clicks import Rows
 from posbias.io.log.faults import Quantity, faults_in
-from posbias.io.log.sources import of_file
+from posbias.io.log.sources import file_digest
 from posbias.io.options import InterleavingOptions
 from posbias.io.places.temporary import temporary_files, whole_files
 from posbias.io.results.conclusions import Reason, is_refused, reason
@@ -287,8 +287,8 @@ def _kept(
         common = sorted({*counting.days} & {*days})
         same = {*counting.sources} == {*sources}
         if not common:
-            known = {*counting.sources, *map(of_file, counting.sources)}
-            twice = next((one for one in sources if one in known or of_file(one) in counting.sources), None)
+            known = {*counting.sources, *map(file_digest, counting.sources)}
+            twice = next((one for one in sources if one in known or file_digest(one) in counting.sources), None)
             if twice is not None:
                 raise StatisticsError(
                     f"{place}: has counted {sources[twice]} as {', '.join(counting.days)} already: its clicks would be "

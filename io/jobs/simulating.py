@@ -14,7 +14,7 @@ from posbias.core.simulation.options import CELL_MODELS, SimulationOptions
 from posbias.core.simulation.worlds import JudgementOptions, judged_world, random_world, usable_judgements
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.log.scan import reading, scan_sources
-from posbias.io.log.sources import LOG_OF_SIMULATION, digests, find_sources
+from posbias.io.log.sources import SIMULATED_LOG, digests, find_sources
 from posbias.io.places.locations import Location
 from posbias.io.results.conclusions import reason
 
@@ -59,7 +59,7 @@ def simulate(
             counted.append(simulation.count_cells(options, block))
             rows = cast("Any", block.to_arrow())
             if writer is None:
-                writer = parquet.ParquetWriter(result.folder / LOG_OF_SIMULATION, rows.schema, **_STORAGE)
+                writer = parquet.ParquetWriter(result.folder / SIMULATED_LOG, rows.schema, **_STORAGE)
                 opened.enter_context(writer)
             writer.write_table(rows)
             number = block["session"].n_unique()
@@ -79,7 +79,7 @@ def simulate(
     result.content["simulated"] = totals
     result.headline = ", ".join(plural(number, name) for name, number in totals.items()) + " are simulated"
     result.printed += _rates_table(options, counts, propensities)
-    log = quote(str(target / LOG_OF_SIMULATION))
+    log = quote(str(target / SIMULATED_LOG))
     if options.interleave:
         ranks = " --rank-a rank_a --rank-b rank_b" * (len(options.interleave) > 1)
         user = " --user user" * (options.users > 0)
@@ -118,7 +118,7 @@ def _rates_table(options: SimulationOptions, counts: pl.DataFrame, propensities:
     if propensities.columns == ["position", *names, "propensity", "examination"]:
         truth = cells.join(propensities, on=["position", *names], how="left", maintain_order="left")["propensity"]
         columns.append(Column("true propensity", first(f"{value:.3f}" for value in truth), folded="true pro-\npensity"))
-    rest = more(cells.height, f"{'cells' if names else 'positions'} in {LOG_OF_SIMULATION}")
+    rest = more(cells.height, f"{'cells' if names else 'positions'} in {SIMULATED_LOG}")
     return ["click rates relative to position 1", PrintedTable(tuple(columns), rest)]
 
 

@@ -188,7 +188,7 @@ class Log:
     @property
     def from_anywhere(self) -> "Log":
         """The same log for processes that work in another directory: its files under their full names."""
-        sources, clicks = ([source.from_anywhere for source in of] for of in (self.sources, self.click_sources))
+        sources, clicks = ([source.with_absolute_path for source in of] for of in (self.sources, self.click_sources))
         return replace(self, sources=tuple(sources), click_sources=tuple(clicks))
 
     @cached_property

@@ -297,7 +297,7 @@ def resolve_quotes(sources: Sequence[Source], each: Each | None = None) -> tuple
     """
     of_text = [source for source in sources if source.format in TEXT_SEPARATORS and source.quoted is None]
     with reading(of_text):
-        places = [source.from_anywhere for source in of_text]
+        places = [source.with_absolute_path for source in of_text]
         uses = dict(zip(of_text, map(_quotes_of, places) if each is None else each(places, _quotes_of), strict=True))
     strays = [(source, *quotes) for source, quotes in uses.items() if quotes[1] is not None]
     for source, in_header, line, text in strays:

@@ -1,4 +1,4 @@
-"""From what the user names (files, globs, directories, URLs) to the files that will be read, with format and digest."""
+"""Resolve files, globs, directories and URLs to the input files of a log, each with its format and digest."""
 
 import codecs
 import errno
@@ -27,30 +27,30 @@ from posbias.io.results.outputs import is_unfinished
 
 _MAGIC = {b"PAR1": "parquet", b"ARROW1": "ipc"}
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _PIECE = 1 << 20  # bytes
-DAMAGED = (EOFError, OSError, zlib.error)
-"""Errors where a packed file is damaged, or ends before its time."""
+DECOMPRESSION_ERRORS = (EOFError, OSError, zlib.error)
+"""Errors of gzip and zstd for damaged and truncated files."""
 
-_OF_NO_TEXT = frozenset({*range(9), *range(14, 27)})
+_BINARY = frozenset({*range(9), *range(14, 27)})
+"""Control characters that text files do not contain."""
 
 
 def format_of_content(start: bytes) -> str | None:
-    """The format of a file that begins so: an object per line, an array of them, or text with tabs or without.
+    """Detect the format of a file from its first bytes.
 
     Returns:
-        "parquet", "ipc", "ndjson", "json", "tsv" or "csv"; None where it is no text.
+        "parquet", "ipc", "ndjson", "json" (an array of objects), "tsv" or "csv"; None for binary or blank content.
     """
-    known = next((form for magic, form in _MAGIC.items() if start.startswith(magic)), None)
-    if known is not None:
-        return known
-    start = unpacked_start(start)
-    is_wide = wide_encoding(start) is not None
-    for mark in _MARKS:
+    for magic, form in _MAGIC.items():
+        if start.startswith(magic):
+            return form
+    start = decompress_start(start)
+    is_utf_16 = utf_16_variant(start) is not None
+    for mark in (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         start = start.removeprefix(mark)
-    if is_wide:
+    if is_utf_16:
         start = start.replace(b"\0", b"")
-    if not start.strip() or not _OF_NO_TEXT.isdisjoint(start):
+    if not start.strip() or not _BINARY.isdisjoint(start):
         return None
     first = start.lstrip()
     if first.startswith(b"{"):
@@ -61,84 +61,84 @@ def format_of_content(start: bytes) -> str | None:
     return "tsv" if b"\t" in line else "csv"
 
 
-def wide_encoding(start: bytes) -> str | None:
-    """The form of UTF-16 that text begins in, by its mark or by the zero byte of its first letter; None for others."""
-    if start.startswith(_MARKS[1:]):
+def utf_16_variant(start: bytes) -> str | None:
+    """Return the name of the UTF-16 encoding, by byte order mark or by one zero byte among the first two; else None."""
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
-    zeros = [place for place, byte in enumerate(start[:2]) if byte == 0]
-    return {0: "utf-16-be", 1: "utf-16-le"}[zeros[0]] if len(zeros) == 1 else None
+    if start[:2].count(0) != 1:
+        return None
+    return "utf-16-be" if start[0] == 0 else "utf-16-le"
 
 
-def is_packed(start: bytes) -> bool:
-    """Whether a file that begins so is packed by gzip or zstd."""
+def is_compressed(start: bytes) -> bool:
+    """Return True if the first bytes of a file are the magic number of gzip or zstd."""
     return start.startswith((_GZIP, _ZSTD))
 
 
-def unpacked(packed: BinaryIO) -> Iterator[bytes]:
-    """The content of a file, without gzip or zstd around it, piece by piece.
+def decompress(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the content in pieces of 1 MiB, decompressed if the file begins with the magic number of gzip or zstd.
 
     Raises:
-        EOFError, OSError, zlib.error: it is damaged, or ends before its time.
+        EOFError, OSError, zlib.error: the file is damaged or truncated.
     """
-    start = packed.read(len(_ZSTD))
-    packed.seek(0)
-    stream: Any = packed
+    start = file.read(len(_ZSTD))
+    file.seek(0)
+    stream: Any = file
     if start.startswith(_GZIP):
-        stream = gzip.GzipFile(fileobj=packed)
+        stream = gzip.GzipFile(fileobj=file)
     elif start == _ZSTD:
         arrow: Any = import_module("pyarrow")  # only here: importing it takes time
-        stream = arrow.CompressedInputStream(arrow.PythonFile(packed, mode="r"), "zstd")
+        stream = arrow.CompressedInputStream(arrow.PythonFile(file, mode="r"), "zstd")
     while piece := stream.read(_PIECE):
         yield piece
 
 
-def unpacked_start(start: bytes) -> bytes:
-    """The beginning of a file, without its wrapper where it is packed by gzip or zstd."""
-    if not is_packed(start):
+def decompress_start(start: bytes) -> bytes:
+    """Decompress as much of the first bytes of a file as can be; uncompressed ones stay."""
+    if not is_compressed(start):
         return start
-    beginning = b""
-    with suppress(*DAMAGED):  # it is but the beginning
-        for piece in unpacked(io.BytesIO(start)):
-            beginning += piece
-    return beginning
+    content = b""
+    with suppress(*DECOMPRESSION_ERRORS):  # `start` is truncated
+        for piece in decompress(io.BytesIO(start)):
+            content += piece
+    return content
 
 
-_NAMED = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";", "pipe": "|"}
+_SEPARATOR_NAMES = {"tab": "\t", "\\t": "\t", "space": " ", "comma": ",", "semicolon": ";", "pipe": "|"}
 _LAST_ASCII = "\x7f"
 _UTF_8 = ("utf-8", "utf-8-sig", "ascii")
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a text file is written."""
+    """Separator, encoding and column names of a text file."""
 
-    separator: str | None = None  # what stands between fields; None for what the format has
-    encoding: str | None = None  # how letters are bytes, as Python names it; None for UTF-8
-    columns: tuple[str, ...] = ()  # the names of the columns where the first line does not say them; none where it does
+    separator: str | None = None  # between fields; None for the usual one of the format
+    encoding: str | None = None  # Python's name of a codec; None for UTF-8
+    columns: tuple[str, ...] = ()  # names for a file without a header line; empty for a file with one
 
 
 PLAIN = Dialect()
 
 
 def read_separator(text: str) -> str:
-    """Read `;`, or a name such as `tab`.
+    """Parse --separator: one character, or a name such as `tab`.
 
     Raises:
-        UsageError: it cannot stand between fields.
+        UsageError: the text is longer, a letter, a digit, a quote, a line break or not ASCII.
     """
-    mark = _NAMED.get(text.lower(), text)
+    mark = _SEPARATOR_NAMES.get(text.lower(), text)
     if len(mark) != 1 or mark > _LAST_ASCII or mark.isalnum() or mark in "\"'\r\n\0\x01":
-        raise UsageError(
-            f"--separator {text}: give one character such as ';' or '|', or one of the names {', '.join(_NAMED)}."
-        )
+        names = ", ".join(_SEPARATOR_NAMES)
+        raise UsageError(f"--separator {text}: give one character such as ';' or '|', or one of the names {names}.")
     return mark
 
 
 def read_encoding(text: str) -> str:
-    """The encoding of a name.
+    """Parse --encoding: return the normalised name of a text codec, `utf-8-sig` for UTF-8 and ASCII.
 
     Raises:
-        UsageError: there is none of this name, or it is one of no text.
+        UsageError: no text codec has this name.
     """
     try:
         "".encode(text)
@@ -151,10 +151,10 @@ def read_encoding(text: str) -> str:
 
 
 def read_columns(text: str | None, *, header: bool) -> tuple[str, ...]:
-    """Read `session,query,doc`, the names of columns that a file does not name itself.
+    """Parse --columns, such as `session,query,doc`; return no names for files with a header line.
 
     Raises:
-        UsageError: names are missing, or stand twice.
+        UsageError: a name is missing, empty or repeated.
     """
     if header:
         return ()
@@ -170,25 +170,25 @@ def read_columns(text: str | None, *, header: bool) -> tuple[str, ...]:
     return names
 
 
-_OURS = b'"posbias": "'
-"""What the manifest of a result holds."""
+_RESULT_MARK = b'"posbias": "'
+"""Bytes in the manifest of every result."""
 
 
-def files_below(
-    folder: Path, is_log: Callable[[Path], bool], link: Path | None = None, above: tuple[tuple[int, int], ...] = ()
+def _files_below(
+    folder: Path, link: Path | None = None, above: tuple[tuple[int, int], ...] = ()
 ) -> Iterator[tuple[Path, Path | None]]:
-    """The logs in a directory and in those below it, also through symbolic links, in the order of their names.
+    """Yield the logs below a directory, sorted by name in each directory, each with the first directory link to it.
 
-    What is hidden (`.` or `_` first) is left out, and so are results of posbias in directories below.
+    Symbolic links are followed. Names that begin with `.` or `_` are skipped, and so are results of posbias in
+    subdirectories.
 
     Args:
         folder: the directory.
-        is_log: whether a file is a log, by its name.
-        link: the first link to a directory that leads to this one, which is given with each file.
-        above: the identities of the directories above.
+        link: the first symbolic link on the way from the named directory to `folder`, if there is one.
+        above: (device, inode) of the directories from the named one to the parent of `folder`.
 
     Raises:
-        LogFormatError: a link leads nowhere, or back to where it is, or what is named like a log is no file.
+        LogFormatError: a link is broken or circular, or a FIFO, socket or device has the name of a log.
         OSError: a directory cannot be listed.
     """
     status = folder.stat()
@@ -200,39 +200,35 @@ def files_below(
         )
     with scandir(folder) as entries:
         names = sorted(entry.name for entry in entries)
-    if above and FILE_NAME in names and manifest_of_result(folder / FILE_NAME) is not None:
+    if above and FILE_NAME in names and _manifest_of_result(folder / FILE_NAME) is not None:
         return
     for path in (folder / name for name in names if not name.startswith((".", "_"))):
         if path.is_dir():
-            yield from files_below(path, is_log, link or (path if path.is_symlink() else None), (*above, identity))
+            yield from _files_below(path, link or (path if path.is_symlink() else None), (*above, identity))
         elif path.is_file():
-            if is_log(path):
+            if _is_log(path):
                 yield path, link
-        elif path.is_symlink() and (is_log(path) or not path.suffix):
+        elif path.is_symlink() and (_is_log(path) or not path.suffix):
             raise LogFormatError(f"{path}: this link is broken, so rows may be missing. Fix it, or remove it.")
-        elif is_log(path):
+        elif _is_log(path):
             raise LogFormatError(
                 f"{path}: is neither a file nor a directory, but is called like a log. Name files that can be read "
                 "more than once, or move it away."
             )
 
 
-def manifest_of_result(manifest: Path) -> bytes | None:
-    """A manifest, if it is that of a result of posbias, which is no log. A FIFO of that name is not opened."""
+def _manifest_of_result(manifest: Path) -> bytes | None:
+    """Read the manifest of a result of posbias; None for another file. A FIFO is not opened."""
     file = manifest.resolve()
     if plain_file(file) is None:
         return None
     with open_plain(file) as opened:
         text = opened.read(LARGEST)
-    return text if _OURS in text else None
+    return text if _RESULT_MARK in text else None
 
 
-def check_listable(pattern: str) -> None:
-    """Check that a pattern leaves out no directory because it cannot be listed.
-
-    Raises:
-        OSError: one cannot.
-    """
+def _check_listable(pattern: str) -> None:
+    """Raise OSError if a directory that a pattern covers cannot be listed: `glob` would silently skip it."""
     parts = Path(pattern).parts
     for number, part in enumerate(parts):
         if not glob.has_magic(part):
@@ -243,13 +239,11 @@ def check_listable(pattern: str) -> None:
                 scandir(folder).close()
 
 
-def link_on_the_way(path: Path, pattern: str) -> Path | None:
-    """The first directory on the way to a match of a pattern, from where the pattern begins, that is a link."""
-    parts = Path(pattern).parts
-    fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
-    on_the_way = [*reversed(path.parents), path]
-    named = [place for place in on_the_way if len(place.parts) > fixed]
-    return next((place for place in named if place.is_symlink() and place.is_dir()), None)
+def _first_directory_link(match: Path, pattern: str) -> Path | None:
+    """Return the topmost symbolic link to a directory in the part of a match that wildcards stand for."""
+    fixed = next(number for number, part in enumerate(Path(pattern).parts) if glob.has_magic(part))
+    matched = [folder for folder in (*reversed(match.parents), match) if len(folder.parts) > fixed]
+    return next((folder for folder in matched if folder.is_symlink() and folder.is_dir()), None)
 
 
 _FORMAT_BY_EXTENSION = {
@@ -266,28 +260,29 @@ _FORMAT_BY_EXTENSION = {
 }
 _COMPRESSIONS = (".gz", ".zst")
 _COMPRESSIBLE = ("csv", "tsv", "ndjson")
-_PACKED_JSON = tuple(f".json{wrapper}" for wrapper in _COMPRESSIONS)
+_COMPRESSED_JSON = tuple(f".json{suffix}" for suffix in _COMPRESSIONS)
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_FOLDER = re.compile(r"([^/=]+)=([^/]*)")
-_KNOWN_BY_CONTENT = ("", ".json", ".txt", ".log", *_COMPRESSIONS)
-_TELLING = 1 << 16  # bytes
+_SUFFIXES_WITHOUT_FORMAT = ("", ".json", ".txt", ".log", *_COMPRESSIONS)
+_START = 1 << 16  # bytes from which a format is detected
 _MEBIBYTE = 1 << 20
 _DIGESTED_WHOLE = 64 << 20  # bytes
 _REQUESTS_AT_ONCE = 16
 _RANGES_AT_ONCE = 8  # of one object: 8 MiB in memory for each of the requests at once
 
-STANDARD_INPUT, _OPEN_INPUT = "-", Path("/dev/stdin")
-"""Standard input as it is named, and what leads to its file, if it is one."""
+STANDARD_INPUT, _STANDARD_INPUT_FILE = "-", Path("/dev/stdin")
+"""The name of standard input on the command line, and its path on disk."""
 
 _INPUTS_SHOWN = 3
 
-LOG_OF_SIMULATION = "log.parquet"
+SIMULATED_LOG = "log.parquet"
+"""The file of the log in a result of `posbias simulate`."""
 
 _Output = TypeVar("_Output")
 
 
-class _Made(msgspec.Struct):
-    """The fields of a manifest that say how a result was made."""
+class _Provenance(msgspec.Struct):
+    """The command and the inputs of a manifest."""
 
     command: str = ""
     inputs: list[str] = []
@@ -297,62 +292,59 @@ class _Made(msgspec.Struct):
 class Source:
     """One input file, or object of an object store."""
 
-    path: Location  # where it is
-    format: str  # "parquet", "csv", "tsv", "ndjson" or "ipc"; "json", an array of rows, until it is copied
-    hive: tuple[tuple[str, str | None], ...]  # values of the folders `key=value` on the way to it
-    bytes: int  # its size
-    modified: int  # when it was last changed, in nanoseconds
-    file: tuple[int, int] | None = None  # device and number of the file, on disk
-    link: Path | None = None  # the link to a directory that leads to it, if there is one
-    # whether quotes around a field of text are no part of it; None where that is not known yet
-    quoted: bool | None = None
-    dialect: Dialect = PLAIN  # how its text is written
-    copy: Path | None = None  # what is read in its stead: a copy in UTF-8, or rows of a JSON array line by line
-    spooled: Path | None = None  # the file that standard input was written to, which can be read more than once
-    # digest and path of each log file whose rows it holds, where its own bytes may differ from run to run
-    made_of: tuple[tuple[str, str], ...] = ()
+    path: Location  # as the user knows it
+    format: str  # "parquet", "csv", "tsv", "ndjson" or "ipc"; "json", an array of objects, until converted to "ndjson"
+    hive: tuple[tuple[str, str | None], ...]  # keys and values of the folders `key=value` in its path
+    bytes: int  # size
+    modified: int  # nanoseconds since 1970
+    file: tuple[int, int] | None = None  # (device, inode) on disk
+    link: Path | None = None  # the first symbolic link to a directory in its path
+    quoted: bool | None = None  # whether quotes enclose fields of text; None before the content is inspected
+    dialect: Dialect = PLAIN
+    copy: Path | None = None  # a converted copy to read instead: text in UTF-8, or NDJSON of a JSON array
+    spooled: Path | None = None  # the temporary file of standard input or of the rows of a query
+    made_of: tuple[tuple[str, str], ...] = ()  # digest and path of each log file behind the rows of a query
 
     @classmethod
     def temporary(cls, name: str, form: str, file: Path, made_of: tuple[tuple[str, str], ...] = ()) -> "Source":
-        """A temporary file, under the name that it has in messages."""
+        """Describe a temporary file, which messages call `name`."""
         status = file.stat()
         version = (status.st_size, status.st_mtime_ns, (status.st_dev, status.st_ino))
         return cls(Path(name), form, (), *version, spooled=file, made_of=made_of)
 
     @property
     def place(self) -> Location:
-        """The place that is read."""
+        """The file or object to read rows from."""
         return self.copy or self.origin
 
     @property
     def origin(self) -> Location:
-        """The place of its bytes as they came."""
+        """The file or object before any conversion."""
         return self.spooled or self.path
 
     @property
     def compressed(self) -> bool:
-        """Whether it is text in a .gz or .zst wrapper."""
+        """Whether the name ends in .gz or .zst."""
         return self.path.suffix.lower() in _COMPRESSIONS
 
     @property
     def store(self) -> str | None:
-        """The bucket that it is in; None on disk."""
+        """URL of the bucket; None on disk."""
         return self.path.root if isinstance(self.path, ObjectUrl) else None
 
     @property
-    def from_anywhere(self) -> "Source":
-        """The same file under its full name, for processes that work in another directory."""
+    def with_absolute_path(self) -> "Source":
+        """The same file for processes with another working directory."""
         if isinstance(self.path, ObjectUrl) or self.spooled is not None:
             return self
         return replace(self, path=self.path.absolute())
 
     def digest(self) -> str:
-        """A fingerprint: the size, and XXH3-128 of all bytes up to 64 MiB; of a larger file of 64 MiB of it.
+        """Compute "SIZE-HASH", with XXH3-128 of all bytes up to 64 MiB, and of 64 blocks of 1 MiB of a larger file.
 
-        Those are 64 blocks of 1 MiB, the first and the last, which hold what Parquet says of the whole file, and 62
-        at equal distances between. So it does not see an edit of a file above 64 MiB that keeps the size and lies
-        between two blocks. It is the same for the same content under any name, on disk and in an object store, and
-        costs a few requests there.
+        The blocks are at equal distances; the first and the last, with the metadata of Parquet, are among them. An edit
+        of a file above 64 MiB that keeps its size and lies between two blocks goes unnoticed. The same content has the
+        same digest under any name, on disk and in an object store, where it takes a few requests.
         """
         if self.bytes <= _DIGESTED_WHOLE:
             ranges = [(start, min(_MEBIBYTE, self.bytes - start)) for start in range(0, self.bytes, _MEBIBYTE)]
@@ -363,15 +355,16 @@ class Source:
 
 
 def find_sources(names: Sequence[str], instead: str | None = None) -> list[Source]:
-    """The files behind files, globs and directories, in a stable order.
+    """Resolve names to files, in the order of the names, sorted within a glob or directory.
 
     Args:
-        names: what the user names.
-        instead: what to name in the place of a result of posbias; None where a log is read.
+        names: files, globs, directories and URLs.
+        instead: advice in the error about a result of posbias, where no log is read and a table of scores is allowed.
 
     Raises:
-        LogFormatError: nothing is there, a file is empty, truncated or of an unknown format.
+        LogFormatError: a name has no files, or a file cannot be read, or is empty, truncated or of an unknown format.
         UsageError: a file is named twice, or a directory holds a result of posbias.
+        ObjectStoreError: a store cannot be reached.
     """
     sources: list[Source] = []
     for name in names:
@@ -391,7 +384,7 @@ def find_sources(names: Sequence[str], instead: str | None = None) -> list[Sourc
 
 
 def each_source(work: Callable[[Source], _Output], sources: Sequence[Source]) -> Iterator[_Output]:
-    """Do the same with each source; several at a time where each takes a round trip to an object store."""
+    """Map a function over sources, in their order; in threads if a source is in an object store."""
     if all(source.store is None for source in sources):
         yield from map(work, sources)
         return
@@ -400,13 +393,13 @@ def each_source(work: Callable[[Source], _Output], sources: Sequence[Source]) ->
 
 
 def named_paths(name: str | Location) -> list[Location]:
-    """The files and directories behind a name, which may be a pattern; none if there is nothing.
+    """Return the files and directories of a name or glob; none if nothing exists there.
 
     Raises:
-        LogFormatError: the name cannot be a file's.
+        LogFormatError: no file can have the name.
         ObjectStoreError: the name is a URL, and the store cannot be reached.
     """
-    where = _place(name)
+    where = _checked_location(name)
     if isinstance(where, ObjectUrl):
         return [*named_objects(where)]
     if where.exists():
@@ -414,17 +407,19 @@ def named_paths(name: str | Location) -> list[Location]:
     return [*_matches(str(name))]
 
 
-def read_paths(names: Iterable[str | Location]) -> list[Location]:
-    """The files and directories that a command reads, and the logs to which links in these directories lead.
+def input_paths(names: Iterable[str | Location]) -> list[Location]:
+    """Return the files and directories that a command reads, and the logs outside that links in them lead to.
 
     Raises:
-        LogFormatError: a name cannot be a file's.
+        LogFormatError: no file can have one of the names.
         ObjectStoreError: a name is a URL, and the store cannot be reached.
     """
-    paths = [path for name in names for path in ([_OPEN_INPUT] if name == STANDARD_INPUT else named_paths(name))]
+    paths = list[Location]()
+    for name in names:
+        paths += [_STANDARD_INPUT_FILE] if name == STANDARD_INPUT else named_paths(name)
     for folder in [path for path in paths if isinstance(path, Path)]:
-        with suppress(LogFormatError, OSError):  # it is a file, or reading it says why it cannot be read
-            linked = [file for file, link in files_below(folder, _is_log) if link or file.is_symlink()]
+        with suppress(LogFormatError, OSError):  # a file, or a directory whose reading raises the error
+            linked = [file for file, link in _files_below(folder) if link or file.is_symlink()]
             paths += [file for file in linked if not file.resolve().is_relative_to(folder.resolve())]
     return paths
 
@@ -432,15 +427,16 @@ def read_paths(names: Iterable[str | Location]) -> list[Location]:
 def _matches(pattern: str) -> list[Path]:
     matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 - takes absolute patterns
     for match in matches:
-        _place(match)
+        _checked_location(match)
     return matches
 
 
-def _place(name: str | Location) -> Location:
-    """The place of a file, whether or not there is one.
+def _checked_location(name: str | Location) -> Location:
+    """Return the location of a name; a file need not exist there.
 
     Raises:
-        LogFormatError: the name is empty, too long, or no text, or leads nowhere.
+        LogFormatError: the name is empty, too long, not UTF-8 or a circle of links, or the working directory is gone.
+        UsageError: the name is a URL that posbias does not read.
     """
     if not name:
         raise LogFormatError("one of the names is empty; is a variable unset?")
@@ -467,26 +463,28 @@ def _place(name: str | Location) -> Location:
 
 
 def _expand(name: str | Location, instead: str | None) -> list[Source]:
-    path = _place(name)
+    path = _checked_location(name)
     if isinstance(path, ObjectUrl):
         return _expand_objects(path, instead)
     if path.is_dir() or path.name == FILE_NAME:
         folder = path if path.is_dir() else path.parent
-        manifest = manifest_of_result(folder / FILE_NAME)
-        if manifest is not None:
+        if (manifest := _manifest_of_result(folder / FILE_NAME)) is not None:
             _check_readable(folder, manifest, instead)
     if path.is_dir():
-        return _some([_source_on_disk(*file) for file in files_below(path, _is_log)], path)
+        return _not_empty([_source_on_disk(*file) for file in _files_below(path)], path)
     if path.is_file():
         return [_source_on_disk(path)]
     pattern = str(name)
     if glob.has_magic(pattern) and not path.exists():
-        check_listable(pattern)
+        _check_listable(pattern)
         matches = _matches(pattern)
         if not matches:
             raise LogFormatError(f"{name}: no file matches this pattern.")
-        linked = [(link_on_the_way(match, pattern), source) for match in matches for source in _expand(match, instead)]
-        return [source if link is None else replace(source, link=link) for link, source in linked]
+        sources = list[Source]()
+        for match in matches:
+            link = _first_directory_link(match, pattern)
+            sources += [replace(source, link=link or source.link) for source in _expand(match, instead)]
+        return sources
     if path.exists():
         raise LogFormatError(f"{name}: is neither a file nor a directory. Name files that can be read more than once.")
     if path.is_symlink():
@@ -495,7 +493,7 @@ def _expand(name: str | Location, instead: str | None) -> list[Source]:
 
 
 def _expand_objects(url: ObjectUrl, instead: str | None) -> list[Source]:
-    """The objects of that name, and the logs among the objects below such prefixes."""
+    """Return the object of that key, or the logs below that prefix; with a glob, of each match."""
     if not (named := named_objects(url)):
         why = "matches this pattern" if glob.has_magic(url.key) else "has this name or prefix"
         raise LogFormatError(f"{url}: no object {why}.")
@@ -505,7 +503,7 @@ def _expand_objects(url: ObjectUrl, instead: str | None) -> list[Source]:
             sources.append(_source(place, objects[0].bytes, objects[0].modified))
             continue
         manifests = [entry.url for entry in objects if entry.url.name == FILE_NAME and entry.bytes <= LARGEST]
-        texts = {url.path.parent: text for url in manifests if _OURS in (text := read_object(url))}
+        texts = {url.path.parent: text for url in manifests if _RESULT_MARK in (text := read_object(url))}
         if place.path in texts:
             _check_readable(place, texts[place.path], instead)
         results = {entry.url.path.parent for entry in objects if is_unfinished(entry.url)} | set(texts)
@@ -516,32 +514,29 @@ def _expand_objects(url: ObjectUrl, instead: str | None) -> list[Source]:
             and not any(part.startswith((".", "_")) for part in entry.url.path.relative_to(place.path).parts)
             and _is_log(entry.url.path)
         ]
-        sources += _some(logs, place)
+        sources += _not_empty(logs, place)
     return sources
 
 
 def _check_readable(place: Location, manifest: bytes, instead: str | None) -> None:
-    """Refuse a result of posbias, but for one that is a table of scores, where no log is read.
-
-    Raises:
-        UsageError: it is another result.
-    """
+    """Raise UsageError for a result of posbias, unless it is a table of scores and `instead` is given."""
     try:
-        made = msgspec.json.decode(manifest, type=_Made)
+        result = msgspec.json.decode(manifest, type=_Provenance)
     except (ValueError, RecursionError):
-        made = _Made()
-    if made.command == "score" and instead is not None:
+        result = _Provenance()
+    if result.command == "score" and instead is not None:
         return
-    if instead is None and made.command == "simulate":
-        instead = f"Name the log in it: {place / LOG_OF_SIMULATION}."
+    if instead is None and result.command == "simulate":
+        instead = f"Name the log in it: {place / SIMULATED_LOG}."
     elif instead is None:
-        inputs = ", ".join(made.inputs[:_INPUTS_SHOWN]) + (", ..." if made.inputs[_INPUTS_SHOWN:] else "")
+        inputs = ", ".join(result.inputs[:_INPUTS_SHOWN]) + (", ..." if result.inputs[_INPUTS_SHOWN:] else "")
         instead = f"Name the log itself: this was made from {inputs}." if inputs else "Name a log."
-    maker = f"`posbias {made.command}`" if made.command else "posbias"
+    maker = f"`posbias {result.command}`" if result.command else "posbias"
     raise UsageError(f"{place}: is a result of {maker}. {instead}")
 
 
-def _some(sources: list[Source], place: Location) -> list[Source]:
+def _not_empty(sources: list[Source], place: Location) -> list[Source]:
+    """Raise LogFormatError if a directory or prefix holds no log; else return the logs."""
     if not sources:
         raise LogFormatError(
             f"{place}: the directory holds no log file (known: {', '.join(_FORMAT_BY_EXTENSION)}; "
@@ -551,12 +546,12 @@ def _some(sources: list[Source], place: Location) -> list[Source]:
 
 
 def _is_log(file: PurePath) -> bool:
-    """Whether a file of a directory is a log by its name; JSON is one where it is packed, as settings are not."""
-    return format_by_name(file) is not None or file.name.lower().endswith(_PACKED_JSON)
+    """Return True if a file in a directory is a log by its name; plain .json is not, as it may hold settings."""
+    return format_by_name(file) is not None or file.name.lower().endswith(_COMPRESSED_JSON)
 
 
 def format_by_name(file: PurePath) -> str | None:
-    """The format that the ending of a name stands for; None where it stands for none."""
+    """Return the format of a file extension; None for an unknown one."""
     suffix = file.suffix.lower()
     if suffix in _COMPRESSIONS:
         inner = _FORMAT_BY_EXTENSION.get(Path(file.stem).suffix.lower())
@@ -565,7 +560,7 @@ def format_by_name(file: PurePath) -> str | None:
 
 
 def _source_on_disk(path: Path, link: Path | None = None) -> Source:
-    _place(path)
+    _checked_location(path)
     status = path.stat()
     source = _source(path, status.st_size, status.st_mtime_ns)
     return replace(source, file=(status.st_dev, status.st_ino), link=link)
@@ -573,34 +568,34 @@ def _source_on_disk(path: Path, link: Path | None = None) -> Source:
 
 def _source(file: Location, size: int, modified: int) -> Source:
     path = file.path if isinstance(file, ObjectUrl) else file
-    name_says = format_by_name(path)
-    if name_says is None:
-        name_says = format_of_content(_read(file, 0, min(_TELLING, size)))
-        known_by_content = name_says in {"parquet", "ipc"} or path.suffix.lower() in _KNOWN_BY_CONTENT
-        name_says = name_says if known_by_content else None
-    if name_says is None:
+    form = format_by_name(path)
+    if form is None:
+        form = format_of_content(_read(file, 0, min(_START, size)))
+        if form not in {"parquet", "ipc"} and path.suffix.lower() not in _SUFFIXES_WITHOUT_FORMAT:
+            form = None
+    if form is None:
         raise LogFormatError(
             f"{file}: cannot tell the format from its name. Known endings: {', '.join(_FORMAT_BY_EXTENSION)} "
             f"({', '.join(_COMPRESSIBLE)} also with {' or '.join(_COMPRESSIONS)}). Rename the file."
         )
     folders = [match.groups() for part in path.parent.parts if (match := _HIVE_FOLDER.fullmatch(part)) is not None]
     hive = tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in folders)
-    return Source(file, name_says, hive, size, modified)
+    return Source(file, form, hive, size, modified)
 
 
 def read_start(source: Source, length: int) -> bytes:
-    """The first bytes of a file, at most so many."""
+    """Read the first `length` bytes of the unconverted file, or fewer if it is shorter."""
     return _read(source.origin, 0, min(length, source.bytes))
 
 
 def read_end(source: Source, length: int) -> bytes:
-    """The last bytes of a file, at most so many."""
+    """Read the last `length` bytes of the unconverted file, or fewer if it is shorter."""
     length = min(length, source.bytes)
     return _read(source.origin, source.bytes - length, length)
 
 
 def _pieces(file: Location, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """Pieces of a file; of an object several at a time, as each takes a round trip, but not all in memory."""
+    """Yield the bytes of each (start, length); of an object, several ranges per round trip."""
     if isinstance(file, ObjectUrl):
         for first in range(0, len(ranges), _RANGES_AT_ONCE):
             yield from read_ranges(file, ranges[first : first + _RANGES_AT_ONCE])
@@ -616,11 +611,7 @@ def _read(file: Location, start: int, length: int) -> bytes:
 
 
 def check_whole(source: Source) -> None:
-    """Check that a file is not empty, and not cut off where its format says so.
-
-    Raises:
-        LogFormatError: it is.
-    """
+    """Raise LogFormatError if a file is empty, or a Parquet file without its magic bytes at both ends."""
     size = source.bytes
     if size == 0:
         raise LogFormatError(f"{source.path}: the file is empty (0 bytes).")
@@ -636,25 +627,25 @@ def check_whole(source: Source) -> None:
         )
 
 
-_MAY_BE_EMPTY = 1 << 16  # bytes of headers and footers alone
+_MAY_LACK_ROWS = 1 << 16  # bytes; headers and footers alone are smaller
 
 
 def digests(
     sources: Sequence[Source], holds_rows: Callable[[Source], bool], digest_of: Callable[[Source], str] = Source.digest
 ) -> dict[str, str]:
-    """Path by digest, of the files that hold rows.
+    """Return path by digest, with secrets masked; files without rows, which may be equal, are left out.
 
     Args:
         sources: the files.
-        holds_rows: tells files with rows from those without, which may well be equal.
-        digest_of: makes the digest of a file.
+        holds_rows: returns False for a file without rows; called for files under 64 KiB.
+        digest_of: computes the digest of a file.
 
     Raises:
-        UsageError: two files hold the same rows.
+        UsageError: two files have the same digest.
     """
 
     def fingerprint(source: Source) -> str | None:
-        return None if source.bytes < _MAY_BE_EMPTY and not holds_rows(source) else digest_of(source)
+        return None if source.bytes < _MAY_LACK_ROWS and not holds_rows(source) else digest_of(source)
 
     path_of: dict[str, str] = {}
     for source, digest in zip(sources, each_source(fingerprint, sources), strict=True):
@@ -669,7 +660,7 @@ def digests(
     return path_of
 
 
-_OF_QUERY = "-sql-"
+_QUERY_MARK = "-sql-"
 _SECOND = 10**9  # nanoseconds
 
 
@@ -677,27 +668,23 @@ _WORDS = re.compile(
     r"""--[^\n]*|/\*.*?\*/|([eE]'(?:\\.|''|[^'\\])*'|'(?:''|[^'])*'|"(?:""|[^"])*"|\$(\w*)\$.*?\$\2\$)|(\w+|\S)""",
     re.DOTALL,
 )
-"""The comments, quoted texts and names, and other words and signs of a query."""
+"""Tokens of SQL: comments; quoted texts and names (group 1); words and signs (group 3)."""
 
 
-def of_query(text: str) -> str:
-    """What follows the digest of a file where a query reads it, by its words in lower case but for those in quotes."""
+def query_suffix(text: str) -> str:
+    """Return the suffix for digests of files that a query reads, the same whatever its comments, blanks and case."""
     words = [quoted or word.lower() for quoted, _, word in _WORDS.findall(text)]
-    return f"{_OF_QUERY}{checksum([' '.join(filter(None, words)).strip('; ').encode()])}"
+    return f"{_QUERY_MARK}{checksum([' '.join(filter(None, words)).strip('; ').encode()])}"
 
 
-def of_file(digest: str) -> str:
-    """The digest of the file alone, whatever reads it."""
-    return digest.partition(_OF_QUERY)[0]
+def file_digest(digest: str) -> str:
+    """Return the digest of the file alone."""
+    return digest.partition(_QUERY_MARK)[0]
 
 
 def check_unchanged(sources: Sequence[Source]) -> None:
-    """Raise LogFormatError unless files that were read are still those that were opened.
-
-    Raises:
-        LogFormatError: one was changed, replaced or removed meanwhile.
-    """
-    for source, now in zip(sources, each_source(_version, sources), strict=True):
+    """Raise LogFormatError if a file was changed, replaced or removed since it was opened."""
+    for source, now in zip(sources, each_source(_current_state, sources), strict=True):
         if now != (source.file, source.bytes, source.modified if source.store is None else source.modified // _SECOND):
             what = "is gone" if now is None else "was changed or replaced"
             raise LogFormatError(
@@ -706,8 +693,8 @@ def check_unchanged(sources: Sequence[Source]) -> None:
             )
 
 
-def _version(source: Source) -> tuple[tuple[int, int] | None, int, int] | None:
-    """File, size and time of change, in seconds where a store gives no more for one object; None where it is gone."""
+def _current_state(source: Source) -> tuple[tuple[int, int] | None, int, int] | None:
+    """Return (device, inode), size and time of change (in nanoseconds; in seconds for objects); None if it is gone."""
     origin = source.origin
     if isinstance(origin, ObjectUrl):
         entry = find_object(origin)

@@ -23,7 +23,7 @@ import polars as pl
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.io.log.scan import ROW, has_rows, header_of, reading, resolve_quotes, scan_sources, schema_of
-from posbias.io.log.sources import Source, check_unchanged, digests, of_query, read_start
+from posbias.io.log.sources import Source, check_unchanged, digests, query_suffix, read_start
 from posbias.io.places.object_stores import copies, folder_for_copies
 from posbias.io.places.temporary import is_disk_full, temporary_files
 
@@ -208,7 +208,7 @@ def result_of(query: Query, sources: Sequence[Source]) -> Source:
     quoted = [source for source in quoted if source.format != "ndjson" or has_rows(source)]  # of no lines, of no names
     if not quoted:
         raise SchemaError(f"{sources[0].path}: the log holds no rows.")
-    suffix = of_query(query.text) if query.selects else ""
+    suffix = query_suffix(query.text) if query.selects else ""
     made_of = tuple((f"{digest}{suffix}", path) for digest, path in digests(quoted, has_rows).items())
     result = folder / "result.parquet"
     with temporary_files(folder), connected(folder, query.memory // _OF_MEMORY, query.flag) as connection:

@@ -22,20 +22,20 @@ from posbias.core.roles import NAMES_IN_EXPORTS, plain_name
 from posbias.core.schema import ALIASES, QUERY, SESSION
 from posbias.io.log.scan import TEXT_SEPARATORS, first_fields, reading
 from posbias.io.log.sources import (
-    DAMAGED,
+    DECOMPRESSION_ERRORS,
     PLAIN,
     STANDARD_INPUT,
     Dialect,
     Source,
     check_whole,
+    decompress,
+    decompress_start,
     find_sources,
     format_of_content,
-    is_packed,
+    is_compressed,
     read_end,
     read_start,
-    unpacked,
-    unpacked_start,
-    wide_encoding,
+    utf_16_variant,
 )
 from posbias.io.places.locations import Location, ObjectUrl
 from posbias.io.places.object_stores import copies, download, folder_for_copies
@@ -100,7 +100,7 @@ def _decoded(source: Source, encoding: str | None) -> Iterator[str]:
 
 def _in_lines(source: Source, encoding: str | None) -> bool:
     """Whether NDJSON is an object a line, to go by its start: no array, no object of many lines, no envelope."""
-    head = unpacked_start(read_start(source, _TELLING)).decode(encoding or _UTF_8, "ignore").lstrip(_BLANKS)
+    head = decompress_start(read_start(source, _TELLING)).decode(encoding or _UTF_8, "ignore").lstrip(_BLANKS)
     first, _, others = head.partition("\n")
     first, others = first.rstrip(_BLANKS), others.strip(_BLANKS)
     is_cut = not others and source.bytes > _TELLING
@@ -201,8 +201,8 @@ def _unpacked(path: Path, shown: Location) -> Iterator[bytes]:
     """
     with path.open("rb") as packed:
         try:
-            yield from unpacked(packed)
-        except DAMAGED as error:
+            yield from decompress(packed)
+        except DECOMPRESSION_ERRORS as error:
             raise LogFormatError(f"{shown}: is damaged or ends too early: {error}. Write it again.") from error
 
 
@@ -267,7 +267,7 @@ def _standard_input() -> Source:
     with _new_file("standard-input") as spooled, spooled.open("wb") as file:
         shutil.copyfileobj(stream, file, _PIECE)
     with spooled.open("rb") as file:
-        packed = is_packed(file.read(_MARK))
+        packed = is_compressed(file.read(_MARK))
     if packed:
         with _new_file("unpacked") as content, content.open("wb") as file:
             file.writelines(_unpacked(spooled, _STANDARD_INPUT))
@@ -299,7 +299,7 @@ def _in_dialect(source: Source, dialect: Dialect) -> Source:
         return source
     read = source
     if dialect.encoding is None and not isinstance(read.place, ObjectUrl):  # objects of a store are not read for that
-        encoding = wide_encoding(read_start(read, _PAIR))
+        encoding = utf_16_variant(read_start(read, _PAIR))
         if encoding is not None:
             raise LogFormatError(f"{read.path}: is not UTF-8, but {encoding}. Use --encoding {encoding}.")
     if read.format == "ndjson" and not isinstance(read.place, ObjectUrl) and not _in_lines(read, dialect.encoding):

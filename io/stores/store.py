@@ -28,7 +28,7 @@ from posbias.core.errors import LogFormatError, StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, coarsen_periods, coarsest
 from posbias.io.engines.engine import Item, Output, Parts
 from posbias.io.log.clicks import Rows
-from posbias.io.log.sources import named_paths, of_file
+from posbias.io.log.sources import file_digest, named_paths
 from posbias.io.places.locations import (
     FileState,
     Location,
@@ -388,7 +388,7 @@ def merge_metadata(
     for entry in statistics:
         check_same_plan(first, entry)
         for digest, path in entry.metadata.sources.items():
-            whole = of_file(digest)
+            whole = file_digest(digest)
             if digest in owner or whole in sources:
                 raise StatisticsError(
                     f"{owner.get(digest, owner[whole])} and {entry.path} both count the log {path}: its clicks would "
@@ -560,8 +560,8 @@ def check_new_day(store: Statistics, day: str, sources: Mapping[str, str], *, re
     """
     countings = [counting for segment in store.segments for counting in segment.countings]
     for counting in (entry for entry in countings if entry.days != (day,)):
-        known = {*counting.sources, *map(of_file, counting.sources)}
-        twice = next((digest for digest in sources if digest in known or of_file(digest) in counting.sources), None)
+        known = {*counting.sources, *map(file_digest, counting.sources)}
+        twice = next((digest for digest in sources if digest in known or file_digest(digest) in counting.sources), None)
         if twice is not None:
             raise StatisticsError(
                 f"{store.path}: has counted {sources[twice]} as {_span(counting)} already: its clicks would be counted "

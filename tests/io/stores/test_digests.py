@@ -11,7 +11,7 @@ import pytest
 from command_results import Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
-from posbias.io.log.sources import find_sources, of_query
+from posbias.io.log.sources import find_sources, query_suffix
 
 MEBIBYTE = 1 << 20
 
@@ -143,9 +143,9 @@ def test_days_of_one_file_are_counted_by_queries_of_their_own(add: Callable[...,
 def test_a_query_is_known_by_its_words_and_by_the_letters_of_those_in_quotes() -> None:
     query = """SELECT s,"a  b" FROM log WHERE q='It''s' AND e <> E'\\'X' AND t >= $$A$$;"""
     alike = """select  s , "a  b" -- 'of'\nfrom log /* "all" */ where q = 'It''s' and e<>E'\\'X' AND t>=$$A$$ ; """
-    assert of_query(alike) == of_query(query)
+    assert query_suffix(alike) == query_suffix(query)
     for one, other in (("It", "it"), ("a  b", "a b"), ("'X", "'x"), ("$A", "$a"), ("s,", "s2,"), (">=", ">")):
-        assert of_query(query.replace(one, other)) != of_query(query)
+        assert query_suffix(query.replace(one, other)) != query_suffix(query)
 
 
 @pytest.mark.parametrize("whole_first", [True, False])
