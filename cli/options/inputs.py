@@ -15,7 +15,7 @@ from posbias.core.log.impressions import Paging, ReadingRules, TextValues, check
 from posbias.core.schema import Roles
 from posbias.io.forms import form_names, get_form
 from posbias.io.log.click_log import LogRequest
-from posbias.io.log.clicks import ClickRows, ClicksRequest
+from posbias.io.log.clicks import ClicksRequest, RowCondition
 from posbias.io.log.events import CLICKED_FLAG, IMPRESSION, SHOWN_FLAG, EventsRequest, RawReader
 from posbias.io.log.exports import Export, find_export
 from posbias.io.log.lists import ListRules
@@ -117,7 +117,7 @@ def log_request(
     )
     clicks = None
     if log.clicks:
-        rows = tuple(ClickRows.parse(text) for text in log.clicks_where or ())
+        rows = tuple(RowCondition.parse(text) for text in log.clicks_where or ())
         session, doc = tuple(log.clicks_session or ()), tuple(log.clicks_doc or ())
         clicks = ClicksRequest(tuple(log.clicks), session=session, doc=doc, click=log.clicks_click, where=rows)
     events, of_text = _events_request(log), dialect(log)
@@ -333,8 +333,8 @@ def _events_request(log: LogOptions) -> EventsRequest | None:
     if window is None:
         raise UsageError(f"--click-window {log.click_window}: give a number and a unit, e.g. 90s, 30m, 2h or 1d.")
     return EventsRequest(
-        tuple(ClickRows.parse(text, SHOWN_FLAG) for text in shown),
-        tuple(ClickRows.parse(text, CLICKED_FLAG) for text in clicked),
+        tuple(RowCondition.parse(text, SHOWN_FLAG) for text in shown),
+        tuple(RowCondition.parse(text, CLICKED_FLAG) for text in clicked),
         log.page_time,
         int(window[1]) * _SECONDS[window[2]],
     )

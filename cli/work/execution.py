@@ -22,7 +22,7 @@ from posbias.io.jobs.tables import DONE, Result
 from posbias.io.log.click_log import Log
 from posbias.io.log.events import EVENTS
 from posbias.io.log.faults import doubts
-from posbias.io.log.lists import OURS, Finding
+from posbias.io.log.lists import RESERVED_PREFIX, Finding
 from posbias.io.log.scan import schema_of
 from posbias.io.log.sources import input_paths
 from posbias.io.places.locations import Location, is_same, is_text
@@ -198,11 +198,11 @@ def describe_log(log: Log, findings: Sequence[Finding] = ()) -> dict[str, Any]:
     }
     played = {SESSION: roles.session, QUERY: roles.query, DOC: roles.doc}
     played |= {role: (name,) for role, name in single.items() if name is not None}
-    schema = {} if log.raw is not None and log.raw.of_lines else dict(schema_of(log.sources[0]))
+    schema = {} if log.raw is not None and log.raw.reads_lines else dict(schema_of(log.sources[0]))
     columns = {
         role: [{"column": name, "type": str(schema[name]) if name in schema else None} for name in names]
         for role, names in played.items()
-        if names and not any(name.startswith(OURS) for name in names)
+        if names and not any(name.startswith(RESERVED_PREFIX) for name in names)
     }
     return {
         "form": form,

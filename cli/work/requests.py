@@ -224,7 +224,7 @@ def resolve(
     features: FeaturesRequest | None = None,
     decay: float | None = None,
     only_fit: bool = False,
-    finds_times: bool = False,
+    detect_timestamp: bool = False,
 ) -> Job:
     """Find out what is to be read and counted, and wrong options before anything is read.
 
@@ -237,13 +237,13 @@ def resolve(
         features: columns of the log, and tables, to learn from.
         decay: by what older days weigh less, if they do.
         only_fit: whether ids serve only to tell documents apart.
-        finds_times: whether a column of times is looked for where no option says the days.
+        detect_timestamp: whether a column of times is looked for where no option says the days.
 
     Raises:
         StatisticsError: statistics do not hold what is needed, or an option contradicts the statistics.
         UsageError: an option cannot be read, or does not go with another one.
     """
-    finds_times, log = finds_times and log.timestamp is None and counting.date is None, without_none(log)
+    detect_timestamp, log = detect_timestamp and log.timestamp is None and counting.date is None, without_none(log)
     held = find_statistics(named) if statistics is None else statistics
     features, request = features or FeaturesRequest(), None
     export = None if held else exported(named, log)
@@ -266,7 +266,7 @@ def resolve(
         plan = statistics_plan(log, counting)
         _check_rows(log, f"--model {plan.model.name}" if plan.model.needs_session else "", sessions_for)
         request = log_request(named, log, plan, day=counting.date, sessions_for=sessions_for, features=features.columns)
-        request = replace(request, finds_times=finds_times)
+        request = replace(request, detect_timestamp=detect_timestamp)
     if decay is not None and not 0 < decay <= 1:
         raise UsageError(f"--decay {decay:g}: must be above 0 and at most 1.")
     if decay is not None and not plan.period:
@@ -518,7 +518,7 @@ def job_of_fit(
         features=features,
         decay=decay,
         only_fit=files is None,
-        finds_times=by_strata,
+        detect_timestamp=by_strata,
     )
     model.check(job)
     return job
@@ -569,7 +569,7 @@ def job_of_interleaving(
     counting = groups.CountingOptions(period="day" if day is not None else "hour" if timed else "none", date=day)
     features = FeaturesRequest((), tuple(columns))
     named, pages_for = replace(of_pages(log), timestamp=log.timestamp), "posbias interleave"
-    job = resolve(inputs, named, counting, (), sessions_for=pages_for, features=features, finds_times=True)
+    job = resolve(inputs, named, counting, (), sessions_for=pages_for, features=features, detect_timestamp=True)
     return job.with_roles(features_by="--team, --rank-a, --rank-b, --user, --outcome")
 
 

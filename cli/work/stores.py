@@ -153,7 +153,7 @@ def count_or_merge(
             raise OutputError(f"{target}: is an input, which --force would delete. Choose another directory.")
         if not statistics:
             _check_exact(decay)
-        return resolve(inputs, log, counting, statistics, decay=decay, finds_times=counting.period != "none")
+        return resolve(inputs, log, counting, statistics, decay=decay, detect_timestamp=counting.period != "none")
 
     if output.dry_run:
         return rehearse("collect", resolved(), log, target, output, also_read, replaces_input=True)

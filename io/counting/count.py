@@ -225,7 +225,7 @@ def read_log(
             of arms has too many values.
         LogFormatError: a file cannot be read, or was changed meanwhile.
     """
-    notes, has_raw_lines = list[str](), log.raw is not None and log.raw.of_lines
+    notes, has_raw_lines = list[str](), log.raw is not None and log.raw.reads_lines
     if not has_raw_lines and any(source.format in TEXT_SEPARATORS for source in (*log.sources, *log.click_sources)):
         with progress.stage("looking for quotes"):
             sources, notes = resolve_quotes(log.sources, engine.each)
@@ -241,7 +241,7 @@ def read_log(
     if reader is not None:
         with progress.stage(f"reading {reader.title}"):
             log, account, clicks = convert(log, reader, engine)
-    log = with_times(log) if log.request.finds_times else log
+    log = with_times(log) if log.request.detect_timestamp else log
     size = sum(source.bytes for source in log.sources)
     rows, estimated = log.estimated_rows, not log.rows_are_known
     with progress.stage("reading", rows, unit="rows", size=size, estimated=estimated) as stage:
@@ -263,7 +263,7 @@ def read_log(
     sources = (*named.sources, *named.click_sources)
     links = dict.fromkeys(source.link for source in sources if source.link is not None)
     followed = [f"{link}: this link was followed, to {link.resolve()}." for link in links]
-    if log.request.finds_times and (time := log.roles.timestamp) is not None:
+    if log.request.detect_timestamp and (time := log.roles.timestamp) is not None:
         notes.append(f"times: read from column {printable(time)!r} (--timestamp none leaves them out)")
     read = replace(read, sources=digests, rows=rows, notes=(*followed, *notes), clicks=clicks)
     if not estimable:

@@ -409,7 +409,7 @@ def compare_files(log: Log, engine: Engine) -> list[DayReport]:
     names = [str(source.path) for source in log.sources]
     frames = [
         count_positions(frame if source.format == "parquet" else frame.head(_FIRST_ROWS), name)
-        for source, frame, name in zip(log.sources, log.from_anywhere.slices(_WHOLE_FILE), names, strict=True)
+        for source, frame, name in zip(log.sources, log.with_absolute_paths.slices(_WHOLE_FILE), names, strict=True)
     ]
     with reading(log.sources):
         counts = merge_day_counts(list(engine.each(frames, collected)))

@@ -64,7 +64,7 @@ from posbias.io.engines.spark_worker import (
     spark_schema,
 )
 from posbias.io.log.click_log import Log, good_rows
-from posbias.io.log.clicks import COMPARED, MADE_CLICK
+from posbias.io.log.clicks import JOINED_CLICK, MOST_COMPARED
 from posbias.io.log.scan import reading
 from posbias.io.places.temporary import remove_unfinished, whole_files
 from posbias.io.progress import RowCounter
@@ -273,7 +273,7 @@ class SparkEngine(Engine):
     def slices_of(self, log: Log) -> list[pl.LazyFrame]:
         """Split a log into slices in log order, with absolute paths; clicks in files of their own are not joined."""
         n_rows = log.estimated_rows // (_SLICES_PER_CORE * self._cores)
-        return log.from_anywhere.slices(min(max(n_rows, _SHORTEST), _LONGEST))
+        return log.with_absolute_paths.slices(min(max(n_rows, _SHORTEST), _LONGEST))
 
     def _read(self, log: Log, plan: StatisticsPlan, *, keep_sessions: KeepSessions) -> ReadBySpark:
         schema, rows = log.impressions.collect_schema(), log.estimated_rows
@@ -284,10 +284,10 @@ class SparkEngine(Engine):
         clicks = None
         if log.click_sources:  # impressions of which none is clicked, and the clicks, which one task reads
             keys = pl.Schema({name: schema[name] for name in _CLICK_KEYS})
-            clicks = self.keep(self._frame_of([log.from_anywhere.clicked_keys], keys))
+            clicks = self.keep(self._frame_of([log.with_absolute_paths.clicked_keys], keys))
             functions: Any = import_module("pyspark.sql.functions")
-            marked = clicks.withColumn(MADE_CLICK, functions.lit(1).cast("tinyint"))
-            click = functions.coalesce(functions.col(MADE_CLICK), functions.col(CLICK)).alias(CLICK)
+            marked = clicks.withColumn(JOINED_CLICK, functions.lit(1).cast("tinyint"))
+            click = functions.coalesce(functions.col(JOINED_CLICK), functions.col(CLICK)).alias(CLICK)
             columns = [click if name == CLICK else functions.col(f"`{spark_name(name)}`") for name in schema]
             shown = shown.join(marked, on=_CLICK_KEYS, how="left").select(*columns)
         every_page = log.has_sessions and (keep_sessions is True or log.docs_once or self.check_pages == "all")
@@ -298,7 +298,7 @@ class SparkEngine(Engine):
         counts = _sums_by_reason(shown, summed)
         read = int(counts[ROWS].sum())
         rejected, totals = judge_rows(log, counts, self.on_bad_rows)
-        listed = list(self.each(log.from_anywhere.listed_clicks, collected))
+        listed = list(self.each(log.with_absolute_paths.listed_clicks, collected))
         joined = log.joined_clicks(partial(self._among, shown, schema), listed)
         if clicks is not None:
             self.let_go(clicks)
@@ -324,11 +324,11 @@ class SparkEngine(Engine):
     def _among(
         self, shown: SparkFrame, schema: pl.Schema, some: pl.DataFrame | None, columns: Sequence[str]
     ) -> pl.DataFrame:
-        """Return columns of impressions; the contract is that of `Shown`."""
+        """Return columns of impressions; the contract is that of `ImpressionLookup`."""
         rows = shown
         if some is not None:
             rows = rows.join(self._frame_of([some.lazy()], some.schema), on=some.columns, how="left_semi")
-        rows = rows.select(*columns).limit(COMPARED) if some is None else rows.select(*columns).distinct()
+        rows = rows.select(*columns).limit(MOST_COMPARED) if some is None else rows.select(*columns).distinct()
         return _here(rows, pl.Schema({name: schema[name] for name in columns}))
 
     def _bad_pages(

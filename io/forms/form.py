@@ -1,7 +1,7 @@
-"""Raw files of known sources, and records of any kind as a log of one row per impression, with an account of them.
+"""Formats of known sources, and the conversion of their records to a log of one row per impression.
 
-The records of all files are written as Parquet, a script of `io/sources` reads them and joins clicks to what was shown,
-and its rows are one Parquet file. DuckDB runs it, within a fraction of the memory.
+The records of all files are written as Parquet. A script of `io/sources`, run by DuckDB in a fraction of the memory,
+joins clicks to impressions, and its rows are written as Parquet again.
 """
 
 import dataclasses
@@ -20,21 +20,9 @@ from posbias.core.choices import Impressions, Plugin
 from posbias.core.errors import LogFormatError, SchemaError
 from posbias.core.schema import Roles
 from posbias.io.engines.engine import Engine
+from posbias.io.log import clicks
 from posbias.io.log.click_log import Log
-from posbias.io.log.clicks import (
-    AT,
-    CLICKS,
-    COMPARED,
-    OUTCOME,
-    REASONS,
-    UNDECIDED,
-    WITH_EXAMPLES,
-    Example,
-    Fate,
-    JoinedClicks,
-    RawLines,
-    likeness,
-)
+from posbias.io.log.clicks import ClickOutcome, JoinedClicks, RawLines
 from posbias.io.log.events import RawReader
 from posbias.io.log.rejections import check_dropped
 from posbias.io.log.scan import LINE, ROW, reading, scan_lines
@@ -46,27 +34,27 @@ from posbias.io.sources import script
 
 @dataclass(frozen=True)
 class Form(Plugin, RawReader):
-    """The raw files of a source, as it documents them, and how they are read."""
+    """The raw files of a source, in its documented format."""
 
-    has_actions: ClassVar[bool] = False  # whether its events have actions; --click-actions names those that are clicks
-    line: ClassVar[re.Pattern[str] | None] = None  # its lines, where they hold no JSON
-    may_lack_queries: ClassVar[bool] = False  # whether its pages may be those of a recommender (--no-query)
+    has_actions: ClassVar[bool] = False  # whether --click-actions chooses the events that are clicks
+    line: ClassVar[re.Pattern[str] | None] = None  # pattern of lines that are no JSON
+    may_lack_queries: ClassVar[bool] = False  # whether pages may be those of a recommender (--no-query)
 
     columns = ("page", "query", "doc", "position", "click", "timestamp", "user", "visit")
     other_action = "events of other kinds"
-    fixed_click_actions: ClassVar[tuple[str, ...]] = ()  # the actions that are clicks, where they cannot be chosen
+    fixed_click_actions: ClassVar[tuple[str, ...]] = ()  # actions that are clicks, where the source fixes them
 
-    impressions: Impressions = "hits"  # what says that a document was shown, in UBI
-    click_actions: tuple[str, ...] = ("click",)  # the actions that are clicks, where a source has several
-    # the number of the topmost position in the ordinals of each action of UBI; no number, no trust: the official sample
-    # mixes ordinals from 0 and from 1
+    impressions: Impressions = "hits"  # what UBI counts as shown: hit lists of queries, or events
+    click_actions: tuple[str, ...] = ("click",)  # actions that are clicks, where --click-actions chooses
+    # The topmost ordinal of each action of UBI. Ordinals of other actions are not read: the official sample mixes those
+    # from 0 and from 1.
     bases: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
-    no_query: bool = False  # whether pages have no query, where the source allows that
-    attributes: tuple[str, ...] = ()  # paths of the fields of UBI's events that documents have as columns
+    no_query: bool = False  # whether pages have no query
+    attributes: tuple[str, ...] = ()  # paths of fields of UBI's events to add as columns of documents
 
     @property
     def variables(self) -> dict[str, str]:
-        """What the scripts look up, in SQL."""
+        """Variables of the scripts, as SQL expressions."""
         paths = ["$" + "".join(f'."{name}"' for name in path.split(".")) for path in self.attributes]
         bases = ", ".join(f"{sql_text(action)}: {base}" for action, base in self.bases.items())
         return {
@@ -77,42 +65,42 @@ class Form(Plugin, RawReader):
             "attributes": f"[{', '.join(sql_text(path) for path in paths)}]::VARCHAR[]",
         }
 
-    def knows_document(self, document: dict[str, Any]) -> bool:
-        """Whether a JSON object is one of its lines."""
+    def matches_document(self, document: dict[str, Any]) -> bool:
+        """Return True if a JSON object is a record of the source."""
         del document
         return False
 
     def lacks_query(self, document: dict[str, Any]) -> bool | None:
-        """Whether a page has no query; None for what is no page."""
+        """Return True if a JSON object is a page without a query, False for one with a query; None for no page."""
         del document
         return None
 
-    def knows_line(self, text: str) -> bool:
-        """Whether a line, which holds no JSON, is one of its lines."""
+    def matches_line(self, text: str) -> bool:
+        """Return True if a line that is no JSON is a record of the source."""
         return self.line is not None and self.line.fullmatch(text.rstrip("\r\n\t ")) is not None
 
     def roles(self, requested: Roles) -> Roles:
-        """The columns that were named, and those that are made for the others."""
+        """Fill roles that no option names with the columns of the script."""
         return requested.with_defaults(session="page", query="query", doc="doc")
 
-    def judge(self, where: str, counts: Mapping[str, int], account: RawLines) -> None:
-        """Check that pages were shown, and that clicks are not called otherwise.
-
-        Raises:
-            SchemaError: nothing was shown, or only other actions occur.
-        """
-        super().judge(where, counts, account)
+    def check_counts(self, where: str, counts: Mapping[str, int], account: RawLines) -> None:
+        """Raise SchemaError if there are no impressions, or no clicks but events of other actions."""
+        super().check_counts(where, counts, account)
         if not counts["clicks"] and account.other_actions:
             flag = "--click-actions" if self.has_actions else None
-            raise self.no_clicks(where, self.fixed_click_actions or self.click_actions, account, flag)
+            raise self.no_clicks_error(where, self.fixed_click_actions or self.click_actions, account, flag)
 
 
 Document = dict[str, Any]
 _DECODER = msgspec.json.Decoder()
 
 
-def document_of(text: str) -> Document | None:
-    """The JSON object in a line: alone, after the name of an index and a tab, or as a hit of a search (`_source`)."""
+def parse_document(text: str) -> Document | None:
+    """Parse the JSON object of a line: alone, after the name of an index and a tab, or in `_source` of a search hit.
+
+    Returns:
+        The object; None if there is none.
+    """
     if not text.startswith("{"):
         text = text.rpartition("\t")[2] if "\t" in text.partition("{")[0] else text
     try:
@@ -126,8 +114,8 @@ def document_of(text: str) -> Document | None:
     return cast("Document", source) if isinstance(source, dict) else document
 
 
-def field(document: Document, path: str) -> Any:  # noqa: ANN401 - of whatever type it has
-    """A field by its path, whose parts may be objects in objects or one dotted name."""
+def field(document: Document, path: str) -> Any:  # noqa: ANN401 - of any type of JSON
+    """Return the value at a dotted path, of nested objects or of names with dots; None if there is none."""
     if path in document:
         return document[path]
     first, _, rest = path.partition(".")
@@ -139,7 +127,7 @@ _MOSTLY = 0.5
 
 
 class Ubi(Form):
-    """Documents of ubi_queries and ubi_events."""
+    """OpenSearch User Behavior Insights: documents of ubi_queries and ubi_events."""
 
     name = "ubi"
     title = "UBI"
@@ -152,30 +140,26 @@ class Ubi(Form):
     columns = ("query_id", "user_query", "object_id", "position", "click", "timestamp", "client_id", "application")
     other_action = "events of other actions"
 
-    def knows_document(self, document: dict[str, Any]) -> bool:
-        """A query or an event has the id of a query."""
+    def matches_document(self, document: dict[str, Any]) -> bool:
+        """Return True for a `query_id` with the text of a query or the action of an event."""
         return "query_id" in document and not {"action_name", "user_query"}.isdisjoint(document)
 
-    def keeping(self, names: Sequence[str]) -> "Ubi":
-        """The reader of these fields of events, too."""
+    def with_attributes(self, names: Sequence[str]) -> "Ubi":
+        """Return a reader that adds fields of `event_attributes` as columns."""
         return replace(self, attributes=tuple(name for name in names if name.startswith("event_attributes.")))
 
     @property
-    def made(self) -> str:
-        """The query for the rows of the log."""
+    def rows_query(self) -> str:
+        """The query for the rows of the log, with the attributes under their paths."""
         fields = [f"kept[{n}] AS {quoted_name(path)}" for n, path in enumerate(self.attributes, start=1)]
         return f"SELECT {', '.join(['* EXCLUDE (kept)', *fields])} FROM made"
 
     def roles(self, requested: Roles) -> Roles:
-        """The columns that were named, and those of UBI for the others."""
+        """Fill roles that no option names with the columns of UBI."""
         return requested.with_defaults(session="query_id", query="user_query", doc="object_id")
 
-    def judge(self, where: str, counts: Mapping[str, int], account: RawLines) -> None:
-        """Check that pages were shown, and that most of them do not contradict themselves.
-
-        Raises:
-            SchemaError: nothing was shown, or a query_id is no page.
-        """
+    def check_counts(self, where: str, counts: Mapping[str, int], account: RawLines) -> None:
+        """Raise SchemaError if there are no impressions or clicks, or most pages contradict themselves."""
         pages, contradicting = counts["pages"], counts["contradicting"]
         if contradicting > _MOSTLY * pages:
             raise SchemaError(
@@ -184,7 +168,7 @@ class Ubi(Form):
                 f"of them are not. {self.in_words(account)}"
             )
         if counts["rows"] and not counts["clicks"] and account.other_actions:
-            raise self.no_clicks(where, self.click_actions, account)
+            raise self.no_clicks_error(where, self.click_actions, account)
         if counts["rows"]:
             return
         advice = "Nothing that was shown could be read."
@@ -198,11 +182,11 @@ class Ubi(Form):
 
 _ACTIONS = ("search", "search_click", "page_view", "pageview")
 _PATHS = tuple(f"/event/{action}" for action in _ACTIONS)
-_OF_VIEWS = {"page", "user", "session", "document", "path", "url", "at", "timestamp", "received_at", "time"}
+_VIEW_FIELDS = {"page", "user", "session", "document", "path", "url", "at", "timestamp", "received_at", "time"}
 
 
 class Elasticsearch(Form):
-    """Events of behavioral analytics."""
+    """Elasticsearch's behavioral analytics: events, stored or as sent by the client."""
 
     name = "elasticsearch"
     title = "Elasticsearch"
@@ -212,20 +196,20 @@ class Elasticsearch(Form):
         "search (jq -c '.hits.hits[]'); name the file .ndjson or .jsonl (.gz, .zst)."
     )
 
-    def knows_document(self, document: dict[str, Any]) -> bool:
-        """An event has a session and one of these actions, or, as it was sent, what is searched for, or its path."""
+    def matches_document(self, document: dict[str, Any]) -> bool:
+        """Return True for a session with a known action or, as sent, with a search, a path of the API, or a view."""
         action, path = field(document, "event.action"), str(document.get("path") or document.get("url"))
-        is_view = field(document, "page.url") is not None and document.keys() <= _OF_VIEWS
+        is_view = field(document, "page.url") is not None and document.keys() <= _VIEW_FIELDS
         is_sent = field(document, "search.query") is not None or path.endswith(_PATHS) or is_view
         return (action in _ACTIONS or (action is None and is_sent)) and field(document, "session.id") is not None
 
 
-_NEEDED = {"ranking": "items", "interaction": "type", "item": "fields", "user": "fields"}
-"""The field that an event of a kind has."""
+_REQUIRED_FIELDS = {"ranking": "items", "interaction": "type", "item": "fields", "user": "fields"}
+"""A field that every event of a type has."""
 
 
 class Metarank(Form):
-    """Rankings, which say what was shown, and interactions, which say what was done with it."""
+    """Metarank: rankings (the documents of a page), interactions with them, and metadata."""
 
     name = "metarank"
     title = "Metarank"
@@ -234,7 +218,7 @@ class Metarank(Form):
     expected = "Metarank's events are read as NDJSON, one per line; name the file .ndjson or .jsonl (.gz, .zst)."
 
     def lacks_query(self, document: dict[str, Any]) -> bool | None:
-        """Whether a ranking is that of a recommender."""
+        """Return True if a ranking has no field `query`, or an empty one; None for other events."""
         if document.get("event") != "ranking":
             return None
         fields: Any = document.get("fields")
@@ -243,44 +227,44 @@ class Metarank(Form):
                 return not str(cast("Document", entry).get("value") or "").strip()
         return True
 
-    def knows_document(self, document: dict[str, Any]) -> bool:
-        """A ranking has items, an interaction a type, and metadata fields."""
-        return _NEEDED.get(str(document.get("event"))) in document and "timestamp" in document
+    def matches_document(self, document: dict[str, Any]) -> bool:
+        """Return True for an event with a time and the required field of its type."""
+        return _REQUIRED_FIELDS.get(str(document.get("event"))) in document and "timestamp" in document
 
 
 class Yandex(Form):
-    """Actions of sessions, between tabs."""
+    """Logs of Yandex's challenges: actions of sessions, in tab-separated text."""
 
     name = "yandex"
     title = "Yandex"
     formats = ("tsv", "csv")
     expected = "Yandex's logs are text between tabs; name the file .tsv (.gz, .zst)."
     fixed_click_actions = ("C",)
-    # a session, a time and an action, or the metadata of a session
+    # SESSION M ..., the metadata of a session, or SESSION TIME ACTION ..., queries (Q, T) and clicks (C)
     line = re.compile(r"[^\t]*\tM\t[^\t]*\t[^\t]+|[^\t]+\t\d+\t(?:[QT]\t.+|C\t[^\t]*(?:\t[^\t]+)?)")
 
 
-_OF_MEMORY = 4  # DuckDB gets that fraction of it
+_MEMORY_DIVISOR = 4  # DuckDB gets a quarter of the memory
 _EXAMPLES = 2  # ids of lost clicks, by reason
 _FIRST_FATAL = (
     "SELECT outcome, file, line FROM outcomes WHERE list_contains(?, outcome) "
     "QUALIFY row_number() OVER (PARTITION BY outcome ORDER BY file, line) <= 3 ORDER BY file, line"
 )
-"""The places of the first records that stop the run, by reason."""
-_FATES = {fate.words: fate for fate in Fate}
+"""(outcome, file, line) of the first three records of each fatal outcome."""
+_OUTCOMES = {outcome.words: outcome for outcome in ClickOutcome}
+_SCHEMA = {clicks.OUTCOME: pl.Int64, clicks.STATED_POSITION: pl.Int64, clicks.CLICKS: pl.Int64}
 
 
 def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines, JoinedClicks]:
-    """Make a log of records.
+    """Convert records to a log of one row per impression.
 
     Returns:
-        The log, in the engine's directory for temporary files, and the account of all records for the manifest:
-        `lines`, those `used` by what they are, those `not_used` by reason, which add up to them; the `other_actions` by
-        name, and where the `positions` of the rows come from, if there are several ways. And what became of its clicks.
+        The log, in the engine's directory for temporary files; the account of all records for the manifest, whose
+        `used` and `not_used` add up to `lines`; and the counts of clicks.
 
     Raises:
-        SchemaError: records are fatal, and bad rows stop the run; or there is no log in the files, or nothing at all,
-            whether or not bad rows stop the run.
+        SchemaError: there are fatal records, and bad rows stop the run or are too many; or there are no records, or
+            none of impressions or clicks.
         LogFormatError: a file cannot be read.
     """
     folder, where = engine.scratch / "raw", log.request.inputs[0]
@@ -291,7 +275,7 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
     with _reading(log.sources, reader), temporary_files(engine.scratch):
         records.sink_parquet(read, compression="lz4", statistics=False)
         types = records.collect_schema()
-    with temporary_files(engine.scratch), connected(folder, engine.memory // _OF_MEMORY, where) as connection:
+    with temporary_files(engine.scratch), connected(folder, engine.memory // _MEMORY_DIVISOR, where) as connection:
         for name, value in reader.variables.items():
             connection.execute(f"SET VARIABLE {name} = {value}")
         shut_off(connection, [read, made])
@@ -302,24 +286,23 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
         places: list[tuple[str, int, int]] = connection.execute(_FIRST_FATAL, [fatal]).fetchall()
         (numbers,) = connection.execute("FROM counts").fetchall()
         counts = dict(zip((name for name, *_ in connection.description), numbers, strict=True))
-        fates = connection.execute("SELECT outcome, place, count(*) FROM fates GROUP BY ALL").fetchall()
-        coded = [(int(_FATES.get(why, UNDECIDED)), place, clicks) for why, place, clicks in fates]
-        by_fate = pl.DataFrame(coded, schema={OUTCOME: pl.Int64, AT: pl.Int64, CLICKS: pl.Int64}, orient="row")
-        clicks = JoinedClicks.of(by_fate, _examples(connection))
-        write_parquet(connection, reader.made, made)
+        by_outcome = connection.execute("SELECT outcome, place, count(*) FROM click_outcomes GROUP BY ALL").fetchall()
+        coded = [(int(_OUTCOMES.get(why, clicks.UNDECIDED)), *numbers) for why, *numbers in by_outcome]
+        joined = JoinedClicks.count(pl.DataFrame(coded, schema=_SCHEMA, orient="row"), _examples(connection))
+        write_parquet(connection, reader.rows_query, made)
     read.unlink()
     if (schema := reader.schema(types)) is not None:
         with temporary_files(engine.scratch):
             made = _with_types(made, schema)
-    number = dict.fromkeys((*outcomes, *_FATES), 0)
+    number = dict.fromkeys((*outcomes, *_OUTCOMES), 0)
     for why, _, lines in tally:
         number[why] += lines
     others = [(-lines, action) for why, action, lines in tally if why == reader.other_action and action is not None]
-    used = [why for why, role in outcomes.items() if role == "used"] + [Fate.JOINED.words]
-    unused = [why for why, role in outcomes.items() if role != "used"] + [*REASONS.values()]
+    used = [why for why, role in outcomes.items() if role == "used"] + [ClickOutcome.JOINED.words]
+    unused = [why for why, role in outcomes.items() if role != "used"] + [*clicks.LOSS_REASONS.values()]
     account = RawLines(
         positions=UNSET
-        if (by_ordinal := counts.get("by_ordinal")) is None  # from hit lists, or from ordinals, which UBI alone has
+        if (by_ordinal := counts.get("by_ordinal")) is None  # only UBI has hit lists and ordinals
         else {"from_hit_lists": counts["rows"] - by_ordinal, "from_ordinals": by_ordinal},
         lines=sum(number.values()),
         used={why: number[why] for why in used},
@@ -337,21 +320,21 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
         advice = f"Fix the files or the options, or drop these {reader.unit} with --on-bad-rows drop."
         raise SchemaError(f"Some {reader.unit} cannot be read as {reader.title}:", *shown, advice)
     check_dropped(where, dropped, account.lines, log.request.max_bad_rows, reader.unit)
-    reader.judge(where, counts, account)
-    clicks.check(where)
-    rules = replace(log.request.rules, position_base=1) if reader.of_lines else log.request.rules
+    reader.check_counts(where, counts, account)
+    joined.check(where)
+    rules = replace(log.request.rules, position_base=1) if reader.reads_lines else log.request.rules
     request, sources = replace(log.request, raw=None, events=None, rules=rules), tuple(find_sources([str(made)]))
-    return replace(log, request=request, sources=sources, raw=None, raw_sources=log.sources), account, clicks
+    return replace(log, request=request, sources=sources, raw=None, raw_sources=log.sources), account, joined
 
 
 @contextmanager
 def _reading(sources: Sequence[Source], reader: RawReader) -> Generator[None]:
-    """Turn what cannot be read into an error that names the file, and the line where there are lines."""
+    """Translate errors of Polars to LogFormatError, which names the line if one is not UTF-8."""
     try:
         with reading(sources):
             yield
     except LogFormatError as error:
-        for source in sources if reader.of_lines else ():
+        for source in sources if reader.reads_lines else ():
             try:
                 scan_lines(source).select(pl.col(LINE).str.len_bytes().sum()).collect(engine="streaming")
             except pl.exceptions.PolarsError:
@@ -365,43 +348,43 @@ def _reading(sources: Sequence[Source], reader: RawReader) -> Generator[None]:
 
 
 def _with_types(file: Path, schema: pl.Schema) -> Path:
-    """The file, or one with the same rows under the names and types of a schema, where DuckDB wrote others."""
+    """Return the file, or a copy of its rows with the names and types of a schema if DuckDB wrote others."""
     rows = pl.scan_parquet(file, hive_partitioning=False, glob=False)
     written = rows.collect_schema()
     if written == schema and [*written] == [*schema]:
         return file
     typed = file.with_name("typed.parquet")
     rows.rename(dict(zip(written, schema, strict=True))).select(
-        pl.col(name).cast(of) for name, of in schema.items()
+        pl.col(name).cast(dtype) for name, dtype in schema.items()
     ).sink_parquet(typed, compression="lz4")
     file.unlink()
     return typed
 
 
-def _examples(connection: Any) -> list[Example]:  # noqa: ANN401 - as above
-    """Ids of lost clicks, each with the one of those shown that is most like it."""
-    examples = list[Example]()
-    for fate, column in WITH_EXAMPLES.items():
+def _examples(connection: Any) -> list[clicks.Example]:  # noqa: ANN401 - DuckDB's types are not complete
+    """Pair ids of lost clicks with the most similar ids of impressions."""
+    examples = list[clicks.Example]()
+    for outcome, column in clicks.COMPARED_IDS.items():
         name = column.removeprefix("posbias_")
         lost = connection.execute(
-            f"SELECT {name}, arg_min(key, n) FROM fates WHERE outcome = ? AND {name} IS NOT NULL GROUP BY {name} "
-            f"ORDER BY min(n) LIMIT {_EXAMPLES}",
-            [fate.words],
+            f"SELECT {name}, arg_min(key, n) FROM click_outcomes WHERE outcome = ? AND {name} IS NOT NULL "
+            f"GROUP BY {name} ORDER BY min(n) LIMIT {_EXAMPLES}",
+            [outcome.words],
         ).fetchall()
-        for named, key in lost:
-            beside = "" if name == "page" else "WHERE key = ?"
+        for value, key in lost:
+            same_key = "" if name == "page" else "WHERE key = ?"
             others = connection.execute(
-                f"SELECT {name} FROM shown {beside} GROUP BY {name} HAVING {name} IS NOT NULL ORDER BY min(turn) "
-                f"LIMIT {COMPARED}",
-                [key] if beside else [],
+                f"SELECT {name} FROM shown {same_key} GROUP BY {name} HAVING {name} IS NOT NULL ORDER BY min(turn) "
+                f"LIMIT {clicks.MOST_COMPARED}",
+                [key] if same_key else [],
             ).fetchall()
-            texts = [_as_text(other) for (other,) in others]
-            if texts:
-                closest = max(texts, key=lambda other: likeness(_as_text(named), other))
-                examples.append(Example(int(fate), _as_text(named), closest))
+            if others:
+                lost_id, shown = _id_text(value), [_id_text(other) for (other,) in others]
+                closest = max(shown, key=lambda other: clicks.similarity(lost_id, other))
+                examples.append(clicks.Example(int(outcome), lost_id, closest))
     return examples
 
 
-def _as_text(value: object) -> str:
-    """An id, of one column or several, as text."""
-    return " ".join(map(_as_text, cast("dict[str, object]", value).values())) if isinstance(value, dict) else str(value)
+def _id_text(value: object) -> str:
+    """Join the columns of an id to one text."""
+    return " ".join(map(_id_text, cast("dict[str, object]", value).values())) if isinstance(value, dict) else str(value)

@@ -27,12 +27,12 @@ from posbias.core.roles import (
     words_in,
 )
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
-from posbias.io.forms.form import Document, document_of, field
+from posbias.io.forms.form import Document, field, parse_document
 from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, first_shown, option
 from posbias.io.log.click_log import Log, open_log
 from posbias.io.log.events import EventReader
 from posbias.io.log.faults import clicks_in_rows
-from posbias.io.log.lists import JSON, SPACE, Finding, ListRules, holds_lists
+from posbias.io.log.lists import JSON, SPACE, Finding, ListRules, is_list
 from posbias.io.log.rejections import CLICKED_TWICE, without_sessions
 from posbias.io.log.scan import LINE, reading, scan_lines, scan_sources, schema_of
 from posbias.io.log.sources import Source
@@ -161,7 +161,7 @@ def find_teams_of_ubi(sources: Sequence[Source]) -> str | None:
     for source in sources[:_FILES]:
         with reading([source]):
             lines = scan_lines(source).select(LINE).head(_LINES).drop_nulls().collect(engine="streaming").to_series()
-        for document in filter(None, map(document_of, lines)):
+        for document in filter(None, map(parse_document, lines)):
             of_doc = field(document, _OBJECT)
             for name, value in cast("Document", of_doc).items() if isinstance(of_doc, dict) else ():
                 if is_team_name(name) and isinstance(value, str | int) and value != "":
@@ -322,7 +322,7 @@ between an id and its click."""
 
 def _readings(first: pl.DataFrame) -> Iterator[tuple[str | None, Lists]]:
     """The lists in the first rows: those of list columns, then those in text by each separator."""
-    real = {name: first[name] for name, dtype in first.schema.items() if holds_lists(dtype)}
+    real = {name: first[name] for name, dtype in first.schema.items() if is_list(dtype)}
     flat = {name: column for name, column in real.items() if not column.explode().dtype.is_nested()}
     if flat:
         yield None, {name: _as_text(column) for name, column in flat.items()}

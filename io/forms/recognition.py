@@ -32,12 +32,12 @@ from posbias.core.roles import (
 )
 from posbias.core.schema import ALIASES, CLICK, DOC, FLAGS, POSITION, QUERY, SESSION
 from posbias.io.forms import forms
-from posbias.io.forms.form import Document, Form, document_of
+from posbias.io.forms.form import Document, Form, parse_document
 from posbias.io.log.click_log import Log
-from posbias.io.log.clicks import holds_any
+from posbias.io.log.clicks import any_condition
 from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG, EventReader
 from posbias.io.log.faults import clicked_rank, is_top, shown_at, summed_impressions
-from posbias.io.log.lists import Finding, find_click_words, holds_lists, holds_times
+from posbias.io.log.lists import Finding, find_click_words, holds_times, is_list
 from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
 from posbias.io.log.sources import Source, decompress_start, is_compressed, read_start, utf_16_variant
 from posbias.io.log.sql import Query, result_of, sql_of_click, sql_of_pages, sql_text
@@ -99,14 +99,14 @@ def _source_of(source: Source) -> Finding | None:
         head = scan_lines(source, lossy=True).select(pl.col(LINE).fill_null("")).head(_SAMPLED_LINES).collect()
     lines = [line for line in head[LINE].to_list() if line.strip()]
     documents = list[Document | None]()
-    for document in map(document_of, lines):
+    for document in map(parse_document, lines):
         first, *others = [*(document or {}).items()] or [("", None)]
         if others or first[0] not in _OF_BULK or not isinstance(first[1], dict):  # or else an action line of a bulk
             documents.append(document)
     counts = list[tuple[int, Form]]()
     for form in forms():
-        of_documents = sum(document is not None and form.knows_document(document) for document in documents)
-        counts.append((of_documents or sum(map(form.knows_line, lines)), form))
+        of_documents = sum(document is not None and form.matches_document(document) for document in documents)
+        counts.append((of_documents or sum(map(form.matches_line, lines)), form))
     fitting, form = max(counts, key=lambda entry: entry[0])
     if fitting <= _MOST_LINES * max(len(documents), 1):
         return None
@@ -356,7 +356,7 @@ def _flags(rows: pl.DataFrame) -> list[str]:
 
 def _entries(column: pl.Series) -> pl.Series:
     """The values of a column, or the entries of its lists; none of structs."""
-    entries = column.explode() if holds_lists(column.dtype) else column
+    entries = column.explode() if is_list(column.dtype) else column
     return pl.Series(dtype=pl.String) if entries.dtype.is_nested() else entries
 
 
@@ -556,7 +556,7 @@ def find_position_base(log: Log) -> list[Finding]:
 
 def first_shown(log: Log, events: EventReader) -> pl.LazyFrame:
     """The impressions among the first rows."""
-    is_shown = holds_any(events.request.shown, schema_of(log.sources[0]))
+    is_shown = any_condition(events.request.shown, schema_of(log.sources[0]))
     return scan_sources(log.sources).head(_ROWS).filter(is_shown)
 
 

@@ -201,7 +201,7 @@ def evaluate(job: Job, fitted: PreviousFit, given: EvaluationOptions, engine: En
     """
     name_propensities(fitted, result)
     log, theta = job.open_log(), fitted.theta
-    if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are refused at once
+    if not (log.raw is not None and log.raw.reads_lines):  # its columns are known: wrong files are refused at once
         _baseline(given, open_rankings(given, log.roles, log.schema))
         if given.judgments is not None:
             read_judgments(given.judgments, log.roles, log.schema)

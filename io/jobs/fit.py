@@ -36,7 +36,7 @@ from posbias.io.jobs.tables import Result
 from posbias.io.jobs.training import Weigh, weigh_by_cell
 from posbias.io.log import click_log
 from posbias.io.log.click_log import Log, LogRequest
-from posbias.io.log.clicks import JoinedClicks, Rows, check_plain, lost_clicks
+from posbias.io.log.clicks import JoinedClicks, Rows, check_plain_column, lost_clicks
 from posbias.io.log.events import SHOWN_FLAG
 from posbias.io.log.faults import doubts, faults_in
 from posbias.io.log.lists import find_inner_pages
@@ -113,7 +113,7 @@ class Job:
             check_drafts(log)
         if log.roles.features_by != Roles().features_by and log.raw is None:
             for name in log.roles.features:
-                check_plain(request.where, log.schema, name, log.roles.features_by)
+                check_plain_column(request.where, log.schema, name, log.roles.features_by)
                 if log.schema[name].is_temporal():
                     raise SchemaError(
                         f"{request.where}: column {name!r} ({log.roles.features_by}) holds {log.schema[name]}; it must "

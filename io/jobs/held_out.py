@@ -30,7 +30,7 @@ from posbias.io.jobs.page_batches import (
     numbered_pages,
 )
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, number_in_words
-from posbias.io.log.lists import of_one_type
+from posbias.io.log.lists import are_comparable
 from posbias.io.options import EvaluationOptions, ModelsOptions
 from posbias.io.progress import Progress
 from posbias.io.rankings import read_judgments
@@ -97,7 +97,7 @@ def judge_models(
         PosbiasError: a log cannot be read, or has nothing to learn from or to judge by.
     """
     log = learn.open_log()
-    if rankings.judgments is not None and not (log.raw is not None and log.raw.of_lines):
+    if rankings.judgments is not None and not (log.raw is not None and log.raw.reads_lines):
         read_judgments(rankings.judgments, log.roles, log.schema)
     read = read_pages(learn, engine, result)
     other = None
@@ -114,7 +114,7 @@ def judge_models(
         result.reasons += lost_click_reasons(other.rows, other.clicks, "--test: ")
         # of other types, all that is judged would count as never seen
         for name, known, own in ((name, read.log.schema[name], other.log.schema[name]) for name in PAIR):
-            if not of_one_type(own, known):
+            if not are_comparable(own, known):
                 raise SchemaError(
                     f"--test: the ids of the {name} are {own} there, and {known} in the log: none would meet its own. "
                     "Write both with the same type."

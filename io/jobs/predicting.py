@@ -248,7 +248,7 @@ def _opened(job: Job, given: PredictionOptions, engine: Engine, result: Result) 
             yield metadata.plan, merged_parts(job.statistics, metadata, engine), rankings, days, pages, None
         return
     log = job.open_log(result)
-    if not (log.raw is not None and log.raw.of_lines):  # its columns are known: wrong files are refused at once
+    if not (log.raw is not None and log.raw.reads_lines):  # its columns are known: wrong files are refused at once
         open_rankings(given, log.roles, log.schema)
     read = read_log(log, job.plan, engine, result.progress)
     describe_log(result, job.plan, read)

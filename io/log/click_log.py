@@ -1,10 +1,11 @@
-"""A log, opened: what is known of it beforehand, the roles of its columns, its rows as impressions."""
+"""A click log: its files, the roles of its columns, and its rows as canonical impressions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from io import BytesIO
+from itertools import chain
 from typing import Any
 
 import polars as pl
@@ -25,33 +26,23 @@ from posbias.core.log.impressions import (
 from posbias.core.log.pages import PageRules
 from posbias.core.roles import CLIENTS, TIMES, is_offset_name, is_page_name, plain_name, resolve_roles
 from posbias.core.schema import CLICK, DOC, FLAGS, KEY_ROLES, PERIOD, POSITION, QUERY, SESSION, Roles
+from posbias.io.log import lists
 from posbias.io.log.clicks import (
-    AT,
     CLICKS,
-    COMPARED,
-    MADE_CLICK,
+    JOINED_CLICK,
+    MOST_COMPARED,
     OUTCOME,
+    STATED_POSITION,
     ClicksRequest,
     ClickTable,
+    ImpressionLookup,
     JoinedClicks,
-    Shown,
     join_lists,
     join_table,
 )
-from posbias.io.log.events import OF_FILE, OF_ROW, EventReader, EventsRequest, RawReader
+from posbias.io.log.events import RAW_FILE, RAW_ROW, EventReader, EventsRequest, RawReader
 from posbias.io.log.exports import Export, digest_of_counts, only_counts
-from posbias.io.log.lists import (
-    NO_LIST_RULES,
-    OURS,
-    ListRules,
-    Nesting,
-    cells_in_lists,
-    check_files_agree,
-    check_flat,
-    check_renamed,
-    find_nesting,
-    holds_lists,
-)
+from posbias.io.log.lists import DEFAULT_LIST_RULES, RESERVED_PREFIX, ListRules, Nesting, is_list
 from posbias.io.log.scan import (
     FILE,
     ROW,
@@ -70,29 +61,27 @@ from posbias.io.log.text import check_dialect_matters, find_log_files
 
 @dataclass(frozen=True)
 class LogRequest:
-    """A log as the command line describes it."""
+    """The options of a log."""
 
-    inputs: tuple[str, ...]  # files, globs and directories
-    roles: Roles  # the columns that were named
-    rules: ReadingRules  # how values are read
-    clicks: ClicksRequest | None = None  # a second table that holds the clicks, where impressions and clicks are apart
-    needs_session: bool = False  # whether the work cannot be done without the session column
-    # what a row is: an impression (flat), a page (nested), or one of these, by the document column (auto)
-    form: str = "auto"
-    events: EventsRequest | None = None  # which rows are impressions and which are clicks, where one table holds both
-    raw: RawReader | None = None  # what makes the log, where the files are the raw ones of a known source
-    max_bad_rows: float = 1.0  # share of the rows that may be left out because they break the contract
-    dialect: Dialect = PLAIN  # how files of text are written, those of the clicks as well
-    duplicate_docs: DuplicateDocs = "error"  # what becomes of a document that stands twice on a page
-    lists: ListRules = NO_LIST_RULES  # how lists are read, where a row is a page
-    query: Query | None = None  # what makes the rows of the log, where the files hold others
-    # makes files of its rows, if they are in tables of a catalog
-    tables: Callable[["LogRequest"], tuple[Source, ...]] | None = None
-    finds_times: bool = False  # whether a column of times is looked for, as none was named
-    export: Export | None = None  # what counts of a warehouse say beside their rows, where the files are such
+    inputs: tuple[str, ...]  # files, globs, directories, URLs, or names of tables
+    roles: Roles  # the columns that options name
+    rules: ReadingRules
+    clicks: ClicksRequest | None = None  # the table of clicks, where it is a second one
+    needs_session: bool = False  # whether the command needs the session column
+    form: str = "auto"  # a row is an impression ("flat") or a page ("nested"); "auto": by the type of the document
+    events: EventsRequest | None = None  # conditions of impressions and clicks, where one table holds both
+    raw: RawReader | None = None  # the reader of raw files of a known source
+    max_bad_rows: float = 1.0  # largest share of invalid rows, 0 to 1
+    dialect: Dialect = PLAIN  # of text files, those of the clicks as well
+    duplicate_docs: DuplicateDocs = "error"  # treatment of a document that stands twice on a page
+    lists: ListRules = DEFAULT_LIST_RULES  # for nested logs
+    query: Query | None = None  # a query over the files, whose rows are the log
+    tables: Callable[["LogRequest"], tuple[Source, ...]] | None = None  # writes files of the rows of tables of Spark
+    detect_timestamp: bool = False  # whether to look for a column of times, as no option names it
+    export: Export | None = None  # of counts that a warehouse exported
 
     def sources(self) -> tuple[Source, ...]:
-        """Its files, or those with the rows of the query or of tables.
+        """Return the files of the log, or files with the rows of its query or tables.
 
         Raises:
             PosbiasError: as `find_log_files`, `result_of` and `tables`.
@@ -104,7 +93,7 @@ class LogRequest:
 
     @property
     def where(self) -> str:
-        """The name of the log in messages."""
+        """The log in messages: its first input, and the number of others."""
         return self.inputs[0] if len(self.inputs) == 1 else f"{self.inputs[0]} and {len(self.inputs) - 1} more"
 
 
@@ -112,7 +101,7 @@ _LENGTH_AND_MAGIC = 8  # bytes: the footer's length, and "PAR1"
 
 
 def _longest_row_group(source: Source) -> int:
-    """How many rows the longest row group of a Parquet file has, by its footer; 0 in an empty file."""
+    """Read the number of rows of the longest row group from the footer of a Parquet file; 0 without row groups."""
     parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time, and it has no types
     length = int.from_bytes(read_end(source, _LENGTH_AND_MAGIC)[:4], "little")
     metadata = parquet.read_metadata(BytesIO(read_end(source, length + _LENGTH_AND_MAGIC)))
@@ -128,79 +117,79 @@ _SAMPLED_PAGES = 1000
 
 @dataclass(frozen=True)
 class Log:
-    """An opened log. Nothing is read but headers, footers and some timestamps until an engine runs a plan."""
+    """An opened log. Only headers, footers and the first rows are read until an engine runs a plan."""
 
     request: LogRequest
-    sources: tuple[Source, ...]  # its files, and those of the clicks if they are apart
-    click_sources: tuple[Source, ...]
+    sources: tuple[Source, ...]
+    click_sources: tuple[Source, ...]  # of the second table of clicks; otherwise empty
     roles: Roles  # the column of each role
-    nesting: Nesting | None = None  # how rows hold pages, where a row is not one impression
-    raw: RawReader | None = None  # what makes a log of the files, where they hold no rows of impressions yet
-    raw_sources: tuple[Source, ...] = ()  # the files that its rows were made of, where they were made
+    nesting: Nesting | None = None  # where a row is a page
+    raw: RawReader | None = None  # the reader that still has to convert the files to rows of impressions
+    raw_sources: tuple[Source, ...] = ()  # the raw files behind converted rows
 
     @property
     def has_sessions(self) -> bool:
-        """Whether pages can be distinguished."""
+        """Whether a session column tells pages apart."""
         return bool(self.roles.session)
 
     @property
     def guessed(self) -> tuple[tuple[str, str], ...]:
-        """Options with their columns: what was taken from names that are likely, but not certain."""
+        """(option, column) of roles that were recognised by a likely, not certain name."""
         return (*self.roles.guessed, *(self._clicks.guessed if self.click_sources else ()))
 
     @property
     def docs_once(self) -> bool:
-        """Whether of a document that stands twice on a page only the first row counts."""
+        """Whether only the first row counts of a document that stands twice on a page."""
         return self.has_sessions and self.request.duplicate_docs == "first"
 
     @property
     def page_rules(self) -> PageRules:
-        """The rules of pages."""
+        """What a page may hold: repeated documents, several documents without queries, cells."""
         return PageRules(self.request.duplicate_docs == "keep", self.roles.no_query, self.roles.cell)
 
     @cached_property
     def schema(self) -> pl.Schema:
-        """The columns of canonical impressions and their types. No row is read for that."""
-        raw = self._unclicked
+        """Schema of the canonical impressions, without reading rows."""
+        raw = self._rows_before_join
         return canonical_impressions(raw, self.roles, raw.collect_schema(), self._rules_of_rows).collect_schema()
 
     @cached_property
     def rules(self) -> ReadingRules:
-        """How values are read, with the unit of timestamps that are numbers; days, where no time of day is known."""
+        """Reading rules with the unit of numeric timestamps; quarter hours become days if no time of day is known."""
         rules = replace(self._rules_of_rows, time_unit=self._time_unit())
         column = self.roles.timestamp
         if rules.period != "quarter":
             return rules
-        shown = self._unclicked
-        if column is None or rules.day is not None or shown.collect_schema()[column] == pl.Date:
+        rows = self._rows_before_join
+        if column is None or rules.day is not None or (schema := rows.collect_schema())[column] == pl.Date:
             return replace(rules, period="day")
         with reading(self.sources):
-            roles, first = replace(self.roles, features=()), shown.head(_SAMPLED_ROWS)
-            periods = canonical_impressions(first, roles, shown.collect_schema(), rules).select(PERIOD).drop_nulls()
+            roles = replace(self.roles, features=())
+            periods = canonical_impressions(rows.head(_SAMPLED_ROWS), roles, schema, rules).select(PERIOD).drop_nulls()
             moments = periods.collect(engine="streaming").to_series()
         return rules if (moments.dt.date().cast(moments.dtype) != moments).any() else replace(rules, period="day")
 
     @property
     def origins(self) -> tuple[Source, ...]:
-        """The files that its rows come from."""
+        """The files of the user: raw ones where the rows were converted."""
         return self.raw_sources or self.sources
 
     @property
-    def from_anywhere(self) -> "Log":
-        """The same log for processes that work in another directory: its files under their full names."""
-        sources, clicks = ([source.with_absolute_path for source in of] for of in (self.sources, self.click_sources))
-        return replace(self, sources=tuple(sources), click_sources=tuple(clicks))
+    def with_absolute_paths(self) -> "Log":
+        """The same log for processes with another working directory."""
+        sources, clicks = (tuple(one.with_absolute_path for one in of) for of in (self.sources, self.click_sources))
+        return replace(self, sources=sources, click_sources=clicks)
 
     @cached_property
     def impressions(self) -> pl.LazyFrame:
-        """Canonical impressions; those that break the row contract are marked in `rejected`."""
-        raw = self._with_clicks(self._shown)
+        """Canonical impressions, with the codes of invalid rows in `rejected`."""
+        raw = self._with_clicks(self._flat_rows)
         return canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
 
     @property
     def flat_schema(self) -> pl.Schema:
-        """The columns of its rows, each an impression that is not read yet."""
-        return self._shown.collect_schema()
+        """The columns of the log and their types, where each row is one impression."""
+        return self._flat_rows.collect_schema()
 
     @property
     def is_parquet(self) -> bool:
@@ -208,41 +197,40 @@ class Log:
         return all(source.format == "parquet" for source in self.sources)
 
     def slices(self, rows: int) -> list[pl.LazyFrame]:
-        """The impressions file by file, Parquet files in slices of so many rows.
+        """Split the canonical impressions by file, and Parquet files into about `rows` impressions each.
 
-        Where clicks are apart, `click` is 0 in all of them.
+        With a second table of clicks, `click` is 0 everywhere.
         """
-        whole = self._shown.collect_schema()
-        columns = [name for name in (*self.roles.columns(), EARLIER_REJECTION) if name in whole]
-        unclicked = [pl.lit(0, pl.Int8).alias(MADE_CLICK)] if self.click_sources else []  # of events, it is there
-        schema = pl.Schema({name: whole[name] for name in columns} | ({MADE_CLICK: pl.Int8()} if unclicked else {}))
+        flat = self.flat_schema
+        columns = [name for name in (*self.roles.columns(), EARLIER_REJECTION) if name in flat]
+        unclicked = [pl.lit(0, pl.Int8).alias(JOINED_CLICK)] if self.click_sources else []  # events have the column
+        schema = pl.Schema({name: flat[name] for name in columns} | ({JOINED_CLICK: pl.Int8()} if unclicked else {}))
         parts: list[pl.LazyFrame] = []
         for source in self.sources:
-            scanned, height = self._scanned(source), _rows(source)
+            scan, height = self._scan(source), _rows(source)
             step = max(int(rows / self._impressions_per_row(source)), 1)
             is_sliced = source.format == "parquet" and height > step
-            slices = [scanned.slice(at, step) for at in range(0, height, step)] if is_sliced else [scanned]
-            for slice_ in slices:
-                raw = self._flat(slice_, source).select(pl.col(name).cast(whole[name]) for name in columns)
+            for part in [scan.slice(start, step) for start in range(0, height, step)] if is_sliced else [scan]:
+                raw = self._flatten(part, source).select(pl.col(name).cast(flat[name]) for name in columns)
                 parts.append(canonical_impressions(raw.with_columns(unclicked), self.roles, schema, self.rules))
         return parts
 
     @property
     def clicked_keys(self) -> pl.LazyFrame:
-        """`session` and `doc` of the clicks, each once, where clicks are apart."""
-        return self._clicked(self._shown.collect_schema()).select(page_keys(self.roles))
+        """Distinct `session` and `doc` of the second table of clicks."""
+        return self._clicked(self.flat_schema).select(page_keys(self.roles))
 
     def first_rows(self, rows: int, columns: Sequence[str]) -> pl.DataFrame:
-        """Some columns of the first rows, as they stand there, a row for each impression."""
+        """Read columns, unconverted, of the first rows; each row is one impression."""
         with reading(self.sources):
-            return self._shown.select(list(dict.fromkeys(columns))).head(rows).collect(engine="streaming")
+            return self._flat_rows.select(list(dict.fromkeys(columns))).head(rows).collect(engine="streaming")
 
     def impressions_with_place(self, source: Source) -> pl.LazyFrame:
-        """The impressions of one file, raw values and place beside them, to show the faulty ones."""
-        rows = scan_with_place(source, self._as_text)
-        if OF_ROW in rows.collect_schema():  # the place of those that rows were made of
-            rows = rows.with_columns(pl.col(OF_FILE).cast(pl.String).alias(FILE), pl.col(OF_ROW).alias(ROW))
-        raw = self._with_clicks(self._flat(rows, source))
+        """Scan the canonical impressions of one file with their `FILE`, `ROW` and raw values (`raw_` + column)."""
+        rows = scan_with_place(source, self._text_columns)
+        if RAW_ROW in rows.collect_schema():  # of converted rows: the place in the raw file
+            rows = rows.with_columns(pl.col(RAW_FILE).cast(pl.String).alias(FILE), pl.col(RAW_ROW).alias(ROW))
+        raw = self._with_clicks(self._flatten(rows, source))
         canonical = canonical_impressions(raw, self.roles, raw.collect_schema(), self.rules)
         return pl.concat([canonical, raw.select(pl.all().name.prefix("raw_"))], how="horizontal").rename(
             {f"raw_{FILE}": FILE, f"raw_{ROW}": ROW}
@@ -250,101 +238,93 @@ class Log:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """Path by digest of each source of impressions. A table of clicks may serve several days."""
-        made_of = dict(one for source in self.sources for one in source.made_of)
+        """Path by digest of each file of impressions; a second table of clicks may serve several days, so is not in."""
+        made_of = dict(chain.from_iterable(source.made_of for source in self.sources))
         return made_of or digests(
             self.sources,
-            lambda source: (self.raw is not None and self.raw.of_lines) or has_rows(source),
+            lambda source: (self.raw is not None and self.raw.reads_lines) or has_rows(source),
             Source.digest if self.request.export is None else digest_of_counts,
         )
 
     @cached_property
     def longest_row_group(self) -> int:
-        """Impressions of the longest row group of its Parquet files, which a reader decodes whole."""
+        """Impressions of the longest Parquet row group, the least that a reader holds in memory; 0 without Parquet."""
         parquet = [source for source in self.sources if source.format == "parquet"]
         longest = zip(each_source(_longest_row_group, parquet), parquet, strict=True)
         return max((int(rows * self._impressions_per_row(source)) for rows, source in longest), default=0)
 
     @property
     def rows_are_known(self) -> bool:
-        """Whether the estimate of rows is exact: Parquet says how many it has."""
+        """Whether `estimated_rows` is exact: for flat Parquet."""
         return self.nesting is None and self.is_parquet
 
     @cached_property
     def estimated_rows(self) -> int:
-        """Rows: exact for Parquet, estimated from the size otherwise."""
+        """Number of impressions: of rows in Parquet, else estimated from bytes, times the mean length of lists."""
         return sum(int(_rows(source) * self._impressions_per_row(source)) for source in self.sources)
 
     @property
     def listed_clicks(self) -> list[pl.LazyFrame]:
-        """The fates of the clicks of each file, one row each, where pages list the clicked documents."""
+        """One row per file for `join_lists`, where pages list the clicked documents; otherwise empty."""
         if self.nesting is None or self.nesting.clicked is None:
             return []
-        return [self.nesting.clicks(self._scanned(source)) for source in self.sources]
+        return [self.nesting.clicks(self._scan(source)) for source in self.sources]
 
     def joined_clicks(
-        self, shown: Shown | None = None, listed: Sequence[pl.DataFrame] | None = None
+        self, shown: ImpressionLookup | None = None, listed: Sequence[pl.DataFrame] | None = None
     ) -> JoinedClicks | None:
-        """The fates of the clicks; None where each row says whether it was clicked.
+        """Count the clicks of a second table or of lists by outcome; None where each row has its own click.
 
         Args:
-            shown: the impressions by the keys of `page_keys`, where others hold them than this process.
-            listed: the `listed_clicks`, where others hold them.
+            shown: looks impressions up by the keys of `page_keys`; None reads the files in this process.
+            listed: the collected `listed_clicks`; None collects them in this process.
         """
-        if self.listed_clicks:
+        if lazy_clicks := self.listed_clicks:
             with reading(self.sources):
-                frames = (
-                    [frame.collect(engine="streaming") for frame in self.listed_clicks] if listed is None else listed
-                )
-            return join_lists(frames)
+                return join_lists(listed or [clicks.collect(engine="streaming") for clicks in lazy_clicks])
         if not self.click_sources:
             return None
-        clicks = self._clicks.clicks(self._shown.collect_schema())
+        clicks = self._clicks.clicks(self.flat_schema)
         session, doc = (list(self.roles.session), list(self.roles.doc)) if shown is None else ([SESSION], [DOC])
         if shown is not None:
-            clicks = clicks.select(*page_keys(self.roles), OUTCOME, AT)
-        counted = clicks.group_by(pl.all()).agg(pl.len().cast(pl.Int64).alias(CLICKS))
+            clicks = clicks.select(*page_keys(self.roles), OUTCOME, STATED_POSITION)
+        counts = clicks.group_by(pl.all()).agg(pl.len().cast(pl.Int64).alias(CLICKS))
         with reading([*self.sources, *self.click_sources]):
-            clicks_by_key = counted.collect(engine="streaming")
-            return join_table(clicks_by_key, session, doc, self._among if shown is None else shown)
+            clicks_by_key = counts.collect(engine="streaming")
+            return join_table(clicks_by_key, session, doc, self._look_up if shown is None else shown)
 
-    def _among(self, some: pl.DataFrame | None, columns: Sequence[str]) -> pl.DataFrame:
-        """Columns of the impressions: each row once of those whose keys are among some, or of the first ones."""
-        if some is None:
-            return self._shown.select(columns).head(COMPARED).collect(engine="streaming")
-        rows = self._shown.select(list(dict.fromkeys([*some.columns, *columns])))
-        matches = rows.join(some.lazy(), on=some.columns, how="semi")
+    def _look_up(self, keys: pl.DataFrame | None, columns: Sequence[str]) -> pl.DataFrame:
+        """Read columns of the distinct impressions with any of the keys; without keys, of the first impressions."""
+        if keys is None:
+            return self._flat_rows.select(columns).head(MOST_COMPARED).collect(engine="streaming")
+        rows = self._flat_rows.select(list(dict.fromkeys([*keys.columns, *columns])))
+        matches = rows.join(keys.lazy(), on=keys.columns, how="semi")
         return matches.select(columns).unique().collect(engine="streaming")
 
     def check_unchanged(self) -> None:
-        """Raise LogFormatError unless its files are still those that were opened.
-
-        Raises:
-            LogFormatError: one was changed, replaced or removed meanwhile.
-        """
+        """Raise LogFormatError if a file was changed, replaced or removed since the log was opened."""
         check_unchanged([*self.sources, *self.click_sources])
 
     @property
     def _rules_of_rows(self) -> ReadingRules:
-        """How impressions are read: words of a click column are those of the table of clicks, where there is one."""
+        """Reading rules of impressions: with a second table of clicks, words for clicks apply to that alone."""
         rules = self.request.rules
         return replace(rules, values=rules.values.without_click_words) if self.click_sources else rules
 
     def _time_unit(self) -> TimeUnit | None:
-        """The unit of timestamps that are numbers, by the first rows; None where they are none, or are not used.
+        """Detect the unit of numeric timestamps in the first rows; None for other timestamps and unused ones.
 
         Raises:
-            SchemaError: they are numbers of no known unit.
+            SchemaError: the numbers are times in no known unit.
         """
         column, rules = self.roles.timestamp, self.request.rules
         if column is None or rules.period is None or rules.day is not None or rules.values.timestamp_format:
             return None
-        shown = self._shown
-        dtype = shown.collect_schema()[column]
+        dtype = self.flat_schema[column]
         if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
             return None
         with reading(self.sources):
-            first = shown.select(whole_numbers(column, dtype)).head(_SAMPLED_ROWS).collect(engine="streaming")
+            first = self._flat_rows.select(whole_numbers(column, dtype)).head(_SAMPLED_ROWS).collect(engine="streaming")
         numbers = first.to_series().drop_nulls()
         unit = time_unit_of(numbers)
         if unit is None and len(numbers):
@@ -356,27 +336,27 @@ class Log:
         return unit
 
     @property
-    def _unclicked(self) -> pl.LazyFrame:
-        """The rows of all files, none of them clicked where clicks are joined later."""
-        clicks = [pl.lit(0, pl.Int8).alias(MADE_CLICK)] if self.raw is not None or self.click_sources else []
-        return self._shown.with_columns(clicks)
+    def _rows_before_join(self) -> pl.LazyFrame:
+        """The impressions of all files, unconverted; with click 0 where clicks are joined later."""
+        clicks = [pl.lit(0, pl.Int8).alias(JOINED_CLICK)] if self.raw is not None or self.click_sources else []
+        return self._flat_rows.with_columns(clicks)
 
     @property
-    def _shown(self) -> pl.LazyFrame:
-        """The rows of all files, one per impression."""
+    def _flat_rows(self) -> pl.LazyFrame:
+        """The impressions of all files, unconverted, one per row."""
         if self.nesting is None:
-            return self._flat(scan_sources(self.sources, self._as_text), self.sources[0])
-        flat = [self._flat(self._scanned(source), source) for source in self.sources]
+            return self._flatten(scan_sources(self.sources, self._text_columns), self.sources[0])
+        flat = [self._flatten(self._scan(source), source) for source in self.sources]
         return flat[0] if len(flat) == 1 else pl.concat(flat, how="diagonal_relaxed")
 
-    def _scanned(self, source: Source) -> pl.LazyFrame:
-        """Rows of one file as they are in it, with their numbers where those are needed."""
+    def _scan(self, source: Source) -> pl.LazyFrame:
+        """Scan the rows of one file, with their numbers where these stand for pages."""
         if self.nesting is None or not self.nesting.row_is_page:
-            return scan_sources([source], self._as_text)
-        return scan_with_place(source, self._as_text)
+            return scan_sources([source], self._text_columns)
+        return scan_with_place(source, self._text_columns)
 
-    def _flat(self, rows: pl.LazyFrame, source: Source) -> pl.LazyFrame:
-        """Rows of one file, one per impression."""
+    def _flatten(self, rows: pl.LazyFrame, source: Source) -> pl.LazyFrame:
+        """Make one row per impression of rows of one file; of an export, retain the counts."""
         rows = rows if self.request.export is None else only_counts(rows)
         return rows if self.nesting is None else self.nesting.flat(rows, self.sources.index(source))
 
@@ -392,22 +372,24 @@ class Log:
         return max(first.explode(docs).height / max(first.height, 1), 1.0)
 
     @property
-    def _as_text(self) -> Sequence[str]:
+    def _text_columns(self) -> Sequence[str]:
+        """Columns of numbers, which NDJSON reads as text."""
         roles = self.roles
         named = (roles.position, roles.page, roles.click, roles.weight, roles.impressions)
-        return [name for name in named if name is not None and not name.startswith(OURS)]
+        return [name for name in named if name is not None and not name.startswith(RESERVED_PREFIX)]
 
     def _with_clicks(self, raw: pl.LazyFrame) -> pl.LazyFrame:
+        """Join the second table of clicks as `JOINED_CLICK`, 0 or 1."""
         if not self.click_sources:
             return raw
         keys = [*self.roles.session, *self.roles.doc]
-        clicked = self._clicked(raw.collect_schema()).with_columns(pl.lit(1, pl.Int8).alias(MADE_CLICK))
+        clicked = self._clicked(raw.collect_schema()).with_columns(pl.lit(1, pl.Int8).alias(JOINED_CLICK))
         return raw.join(clicked, on=keys, how="left", maintain_order="left").with_columns(
-            pl.col(MADE_CLICK).fill_null(0)
+            pl.col(JOINED_CLICK).fill_null(0)
         )
 
     def _clicked(self, shown: pl.Schema) -> pl.LazyFrame:
-        """The clicked (session, doc), each once, under the names and types of the impressions' table."""
+        """Distinct (session, doc) of the second table of clicks, with the names and types of the impressions."""
         return self._clicks.clicks(shown).select([*self.roles.session, *self.roles.doc]).unique()
 
     @cached_property
@@ -417,6 +399,7 @@ class Log:
 
 
 def _rows(source: Source) -> int:
+    """Return the number of rows of a Parquet file, or estimate that of another one from its size."""
     if source.format == "parquet":
         with reading([source]):
             return scan_sources([source]).select(pl.len()).collect().item()
@@ -425,19 +408,21 @@ def _rows(source: Source) -> int:
 
 
 def good_rows(impressions: pl.LazyFrame) -> pl.LazyFrame:
-    """The impressions that keep the row contract."""
+    """Filter the valid impressions."""
     return impressions.filter(pl.col(REJECTED) == 0).drop(REJECTED)
 
 
-_ID_OF_UBI, _ONE_OF_UBI = "query_id", {"action_name", "user_query"}
+_UBI_ID, _UBI_FIELDS = "query_id", {"action_name", "user_query"}
+"""Fields of UBI: every document has the first, and a query or an event one of the others."""
 
 
 def open_log(request: LogRequest) -> Log:
-    """Find the files of a log and the column of each role.
+    """Resolve the files of a log and the column of each role, and validate the schema.
 
     Raises:
-        LogFormatError: a file is missing or cannot be read, or is not of the format of its source.
-        SchemaError: a role has no column, or more than one, or rows are not what they should be.
+        LogFormatError: a file is missing, cannot be read, or has another format than its source.
+        SchemaError: a role has no column or several ones (RoleError), or a column of the wrong type.
+        UsageError: an option of text files is given for files of another format.
     """
     where = request.where
     sources = request.sources()
@@ -445,7 +430,7 @@ def open_log(request: LogRequest) -> Log:
         for source in sources:
             if source.format not in raw.formats:
                 raise LogFormatError(f"{source.path}: is {source.format}. {raw.expected}")
-        raw = raw.keeping(request.roles.features)
+        raw = raw.with_attributes(request.roles.features)
         columns = (*raw.columns, *raw.attributes)
         roles = resolve_roles(raw.roles(request.roles), columns, where=where, required=())
         return Log(request, sources, (), roles, raw=raw)
@@ -459,37 +444,36 @@ def open_log(request: LogRequest) -> Log:
             f"{where}: there is no column {click!r} (--click), neither here nor in the table of clicks. The columns "
             f"are: {', '.join(both)}."
         )
-    apart = request.events is not None or bool(click_sources)
-    requested = replace(request.roles, click=None) if apart else request.roles
+    joins_clicks = request.events is not None or bool(click_sources)
+    requested = replace(request.roles, click=None) if joins_clicks else request.roles
     requested = _with_page(request, requested, [*columns])
     resolve = partial(resolve_roles, columns=[*columns], where=where, only_named=[*filter(columns.get, columns)])
     nested = _is_nested(replace(request, roles=requested), sources[0], resolve)
     try:
-        roles = _find_roles(request, requested, columns, resolve, nested=nested)
+        roles = _resolve(request, requested, columns, resolve, nested=nested)
     except RoleError as error:
-        check_renamed(sources, error.several)
+        lists.check_one_name(sources, error.several)
         raise
     check_headers(sources, roles.columns())
-    check_files_agree(sources, roles)
-    roles, of_cells = _with_cells(roles, request, sources) if nested else (roles, ())
-    base = request.rules.position_base
-    of_entries = roles if request.rules.click_ranks is None else replace(roles, click=None)
-    schema = schema_of(sources[0])
-    nesting = find_nesting(schema, of_entries, base, request.lists, of_cells, where=where) if nested else None
+    lists.check_files_agree(sources, roles)
+    roles, cell_lists = _with_cells(roles, request, sources) if nested else (roles, ())
+    base, schema = request.rules.position_base, schema_of(sources[0])
+    entry_roles = roles if request.rules.click_ranks is None else replace(roles, click=None)
+    nesting = lists.find_nesting(schema, entry_roles, base, request.lists, cell_lists, where=where) if nested else None
     if nesting is None:
-        check_flat(schema, roles, where=where)
+        lists.check_flat(schema, roles, where=where)
     elif request.rules.click_ranks is not None and request.lists.separator and schema[roles.click or ""] == pl.String:
         nesting = replace(nesting, written=(*nesting.written, roles.click or ""))
     roles = roles if nesting is None else nesting.roles(roles)
     if request.events is not None:
         request.events.check(sources)
         as_text = tuple(name for name in (roles.position, roles.page, roles.weight) if name is not None)
-        kept = tuple(name for name in columns if plain_name(name) in CLIENTS | TIMES and not columns[name])
-        reader = EventReader(request.events, roles, tuple(str(source.path) for source in sources), as_text, kept)
-        roles = replace(roles, session=reader.page, click=MADE_CLICK)
+        extra = tuple(name for name in columns if plain_name(name) in CLIENTS | TIMES and not columns[name])
+        reader = EventReader(request.events, roles, tuple(str(source.path) for source in sources), as_text, extra)
+        roles = replace(roles, session=reader.page, click=JOINED_CLICK)
         log = Log(request, sources, (), roles, raw=reader)
     else:
-        roles = replace(roles, click=MADE_CLICK) if click_sources else roles
+        roles = replace(roles, click=JOINED_CLICK) if click_sources else roles
         log = Log(request, sources, click_sources, roles, nesting)
     with reading(sources):
         _ = log.schema
@@ -497,21 +481,24 @@ def open_log(request: LogRequest) -> Log:
 
 
 def _with_cells(roles: Roles, request: LogRequest, sources: Sequence[Source]) -> tuple[Roles, Sequence[str]]:
-    """The columns of roles on nested pages, the position among them where lists of cells say it, and such lists."""
+    """Return the columns of cells and features that are lists on nested pages, after the roles.
+
+    In the roles the last of several cells is the position, if it is a list and no column is the position yet.
+    """
     if not (roles.cell or roles.features):
         return roles, ()
     with reading(sources):
         first = scan_sources(sources[:1]).head(_SAMPLED_PAGES).collect()
-    in_lists = cells_in_lists(first, roles, request.lists)
+    in_lists = lists.cells_in_lists(first, roles, request.lists)
     *others, last = roles.cell or ("",)
-    says_all = roles.position is None and others and last in in_lists
-    return replace(roles, position=last) if says_all else roles, in_lists
+    is_position = roles.position is None and others and last in in_lists
+    return replace(roles, position=last) if is_position else roles, in_lists
 
 
 def _columns_of(sources: Sequence[Source]) -> dict[str, bool]:
-    """The columns of some files, with the paths of fields, and whether each has fields.
+    """Return the columns of all files and the paths of their fields, each with whether it has fields.
 
-    One with fields plays a role only if it is named.
+    A column with fields plays a role only if an option names it.
     """
     has_fields: dict[str, bool] = {}
     with reading(sources):
@@ -522,10 +509,10 @@ def _columns_of(sources: Sequence[Source]) -> dict[str, bool]:
 
 
 def _with_page(request: LogRequest, requested: Roles, names: Sequence[str]) -> Roles:
-    """The columns that were named, and the one that numbers results pages, where positions begin anew on each.
+    """Add the column that numbers results pages to the roles, if positions begin anew on each page (--page-size).
 
     Raises:
-        SchemaError: no column is called so.
+        SchemaError: no column has such a name.
     """
     paging = request.rules.paging
     if paging is None or requested.page is not None:
@@ -539,13 +526,13 @@ def _with_page(request: LogRequest, requested: Roles, names: Sequence[str]) -> R
     return replace(requested, page=page)
 
 
-def _find_roles(
+def _resolve(
     request: LogRequest, requested: Roles, columns: dict[str, bool], resolve: partial[Roles], *, nested: bool
 ) -> Roles:
-    """The columns of the roles that are needed, and of others.
+    """Resolve the column of each role.
 
     Raises:
-        SchemaError: a role has no column, or more than one, or rows are not what they should be.
+        SchemaError: a role has no column or several ones (RoleError), or a column plays two roles or holds structs.
     """
     where = request.where
     summed = request.roles.impressions is not None
@@ -554,10 +541,10 @@ def _find_roles(
             f"{where}: the documents are in lists. A row of a table of sums (--impressions) is one query, document and "
             "position."
         )
-    apart = request.clicks is not None or request.events is not None
-    clicks_known = apart or requested.clicked is not None or request.lists.click_suffix is not None
+    joins_clicks = request.clicks is not None or request.events is not None
+    clicks_known = joins_clicks or requested.clicked is not None or request.lists.click_suffix is not None
     required = {DOC} if nested else {DOC, POSITION}
-    required |= {SESSION} if apart or (request.needs_session and not nested) else set()
+    required |= {SESSION} if joins_clicks or (request.needs_session and not nested) else set()
     required |= set() if clicks_known else {CLICK}
     required |= set() if requested.no_query else {QUERY}
     left_out = {CLICK} if clicks_known else {SESSION} if summed else set[str]()
@@ -569,7 +556,7 @@ def _find_roles(
     try:
         roles = resolve(requested, required=required, looked_for=looked_for)
     except RoleError as error:
-        if _ID_OF_UBI in columns and not _ONE_OF_UBI.isdisjoint(columns):
+        if _UBI_ID in columns and not _UBI_FIELDS.isdisjoint(columns):
             raise RoleError(*error.lines, "If these are OpenSearch UBI documents, use --input-format ubi.") from error
         raise
     if roles.click is not None and roles.click in {roles.position, *roles.ids()}:
@@ -599,10 +586,10 @@ def _find_roles(
 
 
 def _is_nested(request: LogRequest, source: Source, resolve: partial[Roles]) -> bool:
-    """Whether a row is a page, because it says so or because its documents are in a list.
+    """Return True if a row is a page: its documents are in a list.
 
     Raises:
-        SchemaError: it should be, and is not.
+        SchemaError: an option requires lists, and the documents are in none.
     """
     if request.form == "flat" or request.events is not None:
         return False
@@ -612,9 +599,9 @@ def _is_nested(request: LogRequest, source: Source, resolve: partial[Roles]) -> 
     try:
         roles = resolve(request.roles, required=(DOC,), looked_for=(DOC,))
     except RoleError:  # to be reported with what else is missing
-        return request.form == "nested" or written or any(map(holds_lists, schema.values()))
+        return request.form == "nested" or written or any(map(is_list, schema.values()))
     types = [schema[name] for name in roles.doc if name in schema]
-    nested = any(holds_lists(dtype) or (written and dtype == pl.String) for dtype in types)
+    nested = any(is_list(dtype) or (written and dtype == pl.String) for dtype in types)
     held = ", ".join(f"{name} ({schema.get(name)})" for name in roles.doc)
     if written and not nested:
         raise SchemaError(f"{source.path}: --list-separator reads text as lists, and documents are no text: {held}.")

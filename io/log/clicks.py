@@ -1,8 +1,6 @@
-"""The account of rows and clicks, read, used, rejected or lost, and why; and clicks in a table of their own.
+"""Counts of rows and clicks: read, used, rejected or lost, with reasons; and the join of a second table of clicks.
 
-Every form of log in which clicks stand apart from impressions counts them here, and every command judges them here.
-A click is joined to its impression by page and document. A click that is sent twice is no loss: its impression is
-clicked.
+A click is joined to its impression by page and document. A repeated click is not lost: its impression is clicked.
 """
 
 import re
@@ -11,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
-from itertools import chain, groupby
+from itertools import chain, compress, groupby
 from typing import Annotated, Any, NamedTuple, Self, cast
 
 import msgspec
@@ -30,7 +28,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class RawLines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Counts of the lines of raw files, or of the rows of a table of events, by how they were used."""
+    """Lines of raw files, or rows of a table of events, by use and by reason."""
 
     lines: Count
     used: dict[str, Count]
@@ -40,14 +38,14 @@ class RawLines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClicksAtPosition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Clicks that name one position."""
+    """Clicks that state one position."""
 
     read: Count
     lost: Count
 
 
 class Clicks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Clicks that stood apart from impressions; those lost have no impression."""
+    """Clicks of a second table, of events or of lists; lost ones, by reason, have no impression."""
 
     read: Count
     joined: Count
@@ -56,13 +54,13 @@ class Clicks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by_position: dict[Annotated[str, Meta(pattern=r"^[0-9]{1,2}\Z")], ClicksAtPosition]
 
     def __post_init__(self) -> None:
-        """Find what contradicts itself."""
+        """Validate."""
         if self.read != self.joined + self.repeated + sum(self.lost.values()):
             raise ValueError("clicks do not add up to those that were read")
 
 
 class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rows read, rejected per reason, and used; what they were made of, by the name of the source."""
+    """Rows of a log: read, used, and rejected by reason; with the account of its raw files by name of the source."""
 
     read: Count
     used: Count
@@ -74,47 +72,47 @@ class Rows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def total(cls, several: Sequence["Rows"]) -> "Rows":
-        """Rows of several logs together; what only some of them count, as far as these do."""
+        """Add up the rows of several logs; optional counts over the logs that have them."""
         return msgspec.convert(_add_up([msgspec.to_builtins(rows) for rows in several]), cls)
 
 
 def _add_up(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Add up nested dictionaries of numbers, key by key."""
     total: dict[str, Any] = {}
-    for count in counts:
-        for key, rows in count.items():
-            if isinstance(rows, dict):
-                total[key] = _add_up([total.get(key, {}), cast("dict[str, Any]", rows)])
-            else:
-                total[key] = total.get(key, 0) + rows
+    for key, rows in chain.from_iterable(count.items() for count in counts):
+        if isinstance(rows, dict):
+            total[key] = _add_up([total.get(key, {}), cast("dict[str, Any]", rows)])
+        else:
+            total[key] = total.get(key, 0) + rows
     return total
 
 
-SHARE_NAMED, SHARE_BORNE = 0.01, 0.05
-"""The share of lost clicks above which a warning names them, and above which a result cannot be relied on."""
+CAUTION_SHARE, STOP_SHARE = 0.01, 0.05
+"""Shares of lost clicks above which a log gets a caution, and above which its result cannot be relied on."""
 
-OUTCOME, AT, KEY, PAGE_ID, DOC_ID, CLICKS = (
+OUTCOME, STATED_POSITION, KEY, PAGE_ID, DOC_ID, CLICKS = (
     f"posbias_{name}" for name in ("outcome", "at", "key", "page", "doc", "clicks")
 )
-"""Columns of clicks: what becomes of them (`Fate`), the position that they name, what they are joined by (a page or a
-visit), their page and document as text, and how many they are."""
+"""Columns of clicks: `ClickOutcome`, stated position, key of the join (page or visit), page and document as text, and
+number of clicks."""
 
 _IS_SHOWN, _HAS_PAGE = "posbias_is_shown", "posbias_has_page"
-_LARGEST_POSITION = 50  # of those that are counted by themselves
-_POSITIONS = 5  # in a message, of those one after the other that lose the same share; the rest is one
+_LARGEST_POSITION = 50  # larger ones are not counted one by one
+_MOST_RUNS = 5  # of positions with the same share of lost clicks, in a message; the last one includes all others
 _MOST = 0.5  # of the lost clicks
-_EXAMPLES, _LONGEST = 2, 60
-COMPARED = 1_000
-"""Ids that one of a lost click is compared with."""
+_MOST_EXAMPLES, _LONGEST_ID = 2, 60
+MOST_COMPARED = 1_000
+"""Number of ids in impressions that the id of a lost click is compared with."""
 
 UNDECIDED = 0
-"""The outcome of a record that depends on other records of its page or visit."""
+"""The outcome of a click that depends on the impressions of its page or visit."""
 
-MADE_CLICK = "posbias_clicked"
-"""The column of clicks in a log whose clicks are apart from impressions."""
+JOINED_CLICK = "posbias_clicked"
+"""The column of clicks, 0 or 1, that is joined to impressions."""
 
 
-class Fate(Coded):
-    """The fate of a click; the numbers are no outcome of other records."""
+class ClickOutcome(Coded):
+    """What became of a click. Codes do not overlap with those of rows and pages."""
 
     JOINED = 100, "clicks"
     NO_PAGE = 110, "clicks without the id of a page or visit"
@@ -128,65 +126,65 @@ class Fate(Coded):
     REPEATED = 101, "clicks that were seen before"
 
 
-REASONS: Mapping[int, str] = {fate: fate.words for fate in Fate if fate != Fate.JOINED}
-"""Why a click is not counted."""
+LOSS_REASONS: Mapping[int, str] = {fate: fate.words for fate in ClickOutcome if fate != ClickOutcome.JOINED}
+"""Reasons by outcome; repeated clicks have one, though they are not lost."""
 
 _ALIKE = "Write the ids of documents alike in clicks and impressions."
 _ADVICE: Mapping[str, str] = {
-    Fate.NO_PAGE.words: "Record the id of the page with every click.",
-    Fate.NO_DOC.words: "Record the id of the document with every click.",
-    Fate.OTHER_PAGE.words: "Write the ids of pages alike in clicks and impressions, and give both of the same time.",
-    Fate.PAGE_NOT_USED.words: "`rows` in the manifest says why pages, such as those without results, are not used.",
-    Fate.NOT_SHOWN.words: _ALIKE,
-    Fate.NOT_SHOWN_BEFORE.words: _ALIKE,
-    Fate.TOO_LATE.words: "If clicks may come so late, use a longer --click-window.",
-    Fate.OTHER_POSITION.words: "Check from what number the ordinals of clicks count: --position-base.",
+    ClickOutcome.NO_PAGE.words: "Record the id of the page with every click.",
+    ClickOutcome.NO_DOC.words: "Record the id of the document with every click.",
+    ClickOutcome.OTHER_PAGE.words: (
+        "Write the ids of pages alike in clicks and impressions, and give both of the same time."
+    ),
+    ClickOutcome.PAGE_NOT_USED.words: (
+        "`rows` in the manifest says why pages, such as those without results, are not used."
+    ),
+    ClickOutcome.NOT_SHOWN.words: _ALIKE,
+    ClickOutcome.NOT_SHOWN_BEFORE.words: _ALIKE,
+    ClickOutcome.TOO_LATE.words: "If clicks may come so late, use a longer --click-window.",
+    ClickOutcome.OTHER_POSITION.words: "Check from what number the ordinals of clicks count: --position-base.",
 }
 
-WITH_EXAMPLES = {Fate.OTHER_PAGE: PAGE_ID, Fate.NOT_SHOWN: DOC_ID, Fate.NOT_SHOWN_BEFORE: DOC_ID}
-"""Fates of clicks whose id, of the page or of the document, may be written otherwise than in impressions."""
+COMPARED_IDS = {ClickOutcome.OTHER_PAGE: PAGE_ID, ClickOutcome.NOT_SHOWN: DOC_ID, ClickOutcome.NOT_SHOWN_BEFORE: DOC_ID}
+"""Outcomes of clicks whose id, of the page or the document, may be spelled differently in impressions."""
 
 _UNREADABLE = "clicks that cannot be read"
 
 
 class Example(NamedTuple):
-    """An id that a lost click names, beside the closest one that was shown."""
+    """The id of a lost click, and the most similar id of an impression."""
 
-    fate: int
-    named: str
+    outcome: int
+    clicked: str
     shown: str
 
 
 @dataclass(frozen=True)
 class JoinedClicks:
-    """The clicks of a log, with some ids of lost ones."""
+    """Counts of the clicks of a log, with examples of lost ones."""
 
     counts: Clicks
     examples: tuple[Example, ...] = ()
 
     @classmethod
-    def of(cls, clicks: pl.DataFrame, examples: Sequence[Example] = ()) -> "JoinedClicks":
-        """Add up clicks with `OUTCOME`, `AT` and `CLICKS`; what is no `Fate` cannot be read."""
-        no_loss, number, reasons = [int(Fate.JOINED), int(Fate.REPEATED)], pl.col(CLICKS).sum(), Counter[str]()
-        fates = Counter(dict(clicks.group_by(OUTCOME).agg(number).sort(OUTCOME).iter_rows()))
-        for fate, lost in fates.items():
-            if lost and fate not in no_loss:
-                reasons[REASONS.get(fate, _UNREADABLE)] += lost
-        is_lost = ~pl.col(OUTCOME).is_in(no_loss)
-        sums = (
-            clicks.drop_nulls(AT).group_by(AT).agg(number, pl.col(CLICKS).filter(is_lost).sum().alias("lost")).sort(AT)
-        )
-        by_position = {str(at): ClicksAtPosition(*counts) for at, *counts in sums.iter_rows()}
-        counts = Clicks(fates.total(), fates[Fate.JOINED], fates[Fate.REPEATED], dict(reasons), by_position)
-        by_reason = [[one for one in examples if one.fate == fate][:_EXAMPLES] for fate in REASONS]
-        return cls(counts, tuple(one for some in by_reason for one in some))
+    def count(cls, clicks: pl.DataFrame, examples: Sequence[Example] = ()) -> "JoinedClicks":
+        """Add up `CLICKS` by `OUTCOME` and `STATED_POSITION`; an outcome without a reason means an unreadable click."""
+        joined, repeated, number = int(ClickOutcome.JOINED), int(ClickOutcome.REPEATED), pl.col(CLICKS).sum()
+        outcomes = Counter(dict(clicks.group_by(OUTCOME).agg(number).sort(OUTCOME).iter_rows()))
+        reasons = Counter[str]()
+        for outcome, lost in outcomes.items():
+            if lost and outcome not in {joined, repeated}:
+                reasons[LOSS_REASONS.get(outcome, _UNREADABLE)] += lost
+        lost = pl.col(CLICKS).filter(~pl.col(OUTCOME).is_in([joined, repeated])).sum().alias("lost")
+        stated = clicks.drop_nulls(STATED_POSITION)
+        sums = stated.group_by(STATED_POSITION).agg(number, lost).sort(STATED_POSITION)
+        by_position = {str(position): ClicksAtPosition(*counts) for position, *counts in sums.iter_rows()}
+        counts = Clicks(outcomes.total(), outcomes[joined], outcomes[repeated], dict(reasons), by_position)
+        by_reason = ([one for one in examples if one.outcome == outcome][:_MOST_EXAMPLES] for outcome in LOSS_REASONS)
+        return cls(counts, tuple(chain.from_iterable(by_reason)))
 
     def check(self, where: str) -> None:
-        """Check that some clicks have an impression.
-
-        Raises:
-            SchemaError: none of them has.
-        """
+        """Raise SchemaError if there are clicks, and none has an impression."""
         clicks = self.counts
         if clicks.read and not clicks.joined:
             raise SchemaError(
@@ -196,17 +194,17 @@ class JoinedClicks:
 
 
 def lost_clicks(clicks: Clicks | UnsetType, examples: Sequence[Example] = ()) -> list[Reason]:
-    """What lost clicks say against a log; nothing where they are few, or where clicks need not be joined."""
+    """Return a caution about lost clicks, or a reason to stop; none if few are lost or clicks are not joined."""
     if clicks is UNSET or not clicks.read:
         return []
     lost = sum(clicks.lost.values())
     share = lost / clicks.read
-    if share <= SHARE_NAMED:
+    if share <= CAUTION_SHARE:
         return []
-    # Where an id is another one with something added, whole pages or documents lose their clicks.
-    pairs = [sorted((one.named, one.shown), key=len) for one in examples]
+    # If an id contains another one, whole pages or documents lose their clicks.
+    pairs = [sorted((one.clicked, one.shown), key=len) for one in examples]
     written_differently = any(short in long and not long.replace(short, "", 1).isdigit() for short, long in pairs)
-    doubtful = share > SHARE_BORNE or written_differently
+    doubtful = share > STOP_SHARE or written_differently
     meaning = "Do not rely on this log" if doubtful else "Some clicks are missing"
     sentence = (
         f"{meaning}: {lost:,} of {clicks.read:,} clicks ({share:.1%}) are lost, because no impression fits them: "
@@ -218,16 +216,17 @@ def lost_clicks(clicks: Clicks | UnsetType, examples: Sequence[Example] = ()) ->
 
 
 def _reasons(clicks: Clicks, examples: Sequence[Example]) -> str:
-    """Why clicks are lost, with ids that were not met."""
+    """List the reasons of lost clicks with their counts, and examples of ids."""
     reasons = ", ".join(f"{number:,} x {why}" for why, number in clicks.lost.items())
-    named = ", ".join(f"{_id(one.named)} (closest that was shown: {_id(one.shown)})" for one in examples)
-    return f"{reasons}." + (f" Clicks name {named}." if named else "")
+    ids = ", ".join(f"{_quoted(one.clicked)} (closest that was shown: {_quoted(one.shown)})" for one in examples)
+    return f"{reasons}." + (f" Clicks name {ids}." if ids else "")
 
 
 def _advice(clicks: Clicks) -> str:
-    """Advice on the most frequent reason."""
-    shown = [int(at) for at, counts in clicks.by_position.items() if counts.read > counts.lost]
-    below = {int(at): counts.lost for at, counts in clicks.by_position.items() if shown and int(at) > max(shown)}
+    """Advise on lost clicks below all joined ones, if these are most; else on the most frequent reason."""
+    positions = {int(position): counts for position, counts in clicks.by_position.items()}
+    joined = [position for position, counts in positions.items() if counts.read > counts.lost]
+    below = {position: counts.lost for position, counts in positions.items() if joined and position > max(joined)}
     if sum(below.values()) > _MOST * sum(clicks.lost.values()):
         return (
             f"{sum(below.values()):,} of them name positions from {min(below)} on, below all that are joined: pages "
@@ -238,147 +237,160 @@ def _advice(clicks: Clicks) -> str:
 
 
 def _by_position(clicks: Clicks) -> str:
-    """The meaning of the loss, and where it is."""
+    """Return the effect of the loss, with the share of lost clicks by stated position, in runs of equal shares."""
     meaning = " Propensities are wrong where clicks at some positions are lost more often than at others"
-    counts = sorted((int(at), of) for at, of in clicks.by_position.items() if of.read)
-    runs = [[*run] for _, run in groupby(counts, lambda at_of: f"{at_of[1].lost / at_of[1].read:.0%}")]
-    runs = [run for run in (*runs[:_POSITIONS], [*chain(*runs[_POSITIONS:])]) if run]
+    counts = sorted((int(position), of) for position, of in clicks.by_position.items() if of.read)
+    runs = [[*run] for _, run in groupby(counts, lambda entry: f"{entry[1].lost / entry[1].read:.0%}")]
+    runs = [run for run in (*runs[:_MOST_RUNS], [*chain(*runs[_MOST_RUNS:])]) if run]
     shares = [sum(of.lost for _, of in run) / sum(of.read for _, of in run) for run in runs]
     ends = [f"{run[0][0]}{f' to {run[-1][0]}' if run[1:] else ''}" for run in runs]
-    named = ", ".join(f"{share:.0%} at {at}" for share, at in zip(shares, ends, strict=True))
-    return f"{meaning}; by the position that clicks name: {named}." if named else f"{meaning}."
+    by_run = ", ".join(f"{share:.0%} at {end}" for share, end in zip(shares, ends, strict=True))
+    return f"{meaning}; by the position that clicks name: {by_run}." if by_run else f"{meaning}."
 
 
-def _id(text: str) -> str:
-    return repr(text if len(text) <= _LONGEST else text[:_LONGEST] + "...")
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_ID else text[:_LONGEST_ID] + "...")
 
 
-def as_text(names: Sequence[str]) -> pl.Expr:
-    """An id in several columns as one text."""
+def _id_text(names: Sequence[str]) -> pl.Expr:
+    """Join the columns of an id to one text."""
     return pl.concat_str([pl.col(name).cast(pl.String) for name in names], separator=" ")
 
 
-def whole_position(column: str) -> pl.Expr:
-    """The position that a click names; null where it is none that is counted by itself."""
+def stated_position(column: str) -> pl.Expr:
+    """Cast the position that a click states to Int64; null unless it is a whole number from 0 to 50."""
     number = pl.col(column).cast(pl.Float64, strict=False)
-    is_one = (number == number.floor()) & number.is_between(0, _LARGEST_POSITION)
-    return pl.when(is_one).then(number).cast(pl.Int64, strict=False).alias(AT)
+    is_counted = (number == number.floor()) & number.is_between(0, _LARGEST_POSITION)
+    return pl.when(is_counted).then(number).cast(pl.Int64, strict=False).alias(STATED_POSITION)
 
 
 def find_examples(clicks: pl.DataFrame, shown: pl.DataFrame) -> list[Example]:
-    """Find ids of lost clicks, and what was shown that is most like them.
+    """Pair up to two distinct ids of lost clicks per outcome with the most similar ids of impressions.
 
     Args:
         clicks: `OUTCOME`, `KEY`, `PAGE_ID`, `DOC_ID`, as text.
-        shown: `KEY`, `PAGE_ID`, `DOC_ID`, as text, at least of what has a key of those clicks.
+        shown: `KEY`, `PAGE_ID`, `DOC_ID` of impressions, as text; all those with a key of the clicks.
     """
     examples: list[Example] = []
-    for fate, column in WITH_EXAMPLES.items():
-        lost = clicks.filter(pl.col(OUTCOME) == fate).drop_nulls(column).unique(column, maintain_order=True)
-        for key, named in lost.head(_EXAMPLES).select(KEY, column).iter_rows():
-            beside = shown if column == PAGE_ID else shown.filter(pl.col(KEY) == key)
-            others = beside[column].drop_nulls().unique(maintain_order=True).head(COMPARED).to_list()
+    for outcome, column in COMPARED_IDS.items():
+        lost = clicks.filter(pl.col(OUTCOME) == outcome).drop_nulls(column).unique(column, maintain_order=True)
+        for key, clicked in lost.head(_MOST_EXAMPLES).select(KEY, column).iter_rows():
+            candidates = shown if column == PAGE_ID else shown.filter(pl.col(KEY) == key)
+            others = candidates[column].drop_nulls().unique(maintain_order=True).head(MOST_COMPARED).to_list()
             if others:
-                examples.append(Example(int(fate), named, max(others, key=lambda other: likeness(named, other))))
+                closest = max(others, key=lambda other: similarity(clicked, other))
+                examples.append(Example(int(outcome), clicked, closest))
     return examples
 
 
-def likeness(named: str, other: str) -> float:
-    """How alike two ids are, from 0 to 1."""
-    return SequenceMatcher(None, named, other, autojunk=False).ratio()
+def similarity(one: str, other: str) -> float:
+    """Compute the similarity of two ids, 0 to 1, as `difflib` does."""
+    return SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
-Shown = Callable[[pl.DataFrame | None, Sequence[str]], pl.DataFrame]
-"""Columns of impressions: each row once of those whose keys are among some (no nulls), or of the first ones."""
+ImpressionLookup = Callable[[pl.DataFrame | None, Sequence[str]], pl.DataFrame]
+"""Look columns of impressions up: distinct rows with any of the keys (no nulls); for None, of the first impressions."""
 
 
-def join_table(clicks: pl.DataFrame, session: Sequence[str], doc: Sequence[str], shown: Shown) -> JoinedClicks:
-    """Count the clicks of a table of their own.
+def join_table(
+    clicks: pl.DataFrame, session: Sequence[str], doc: Sequence[str], look_up: ImpressionLookup
+) -> JoinedClicks:
+    """Count the clicks of a second table by outcome.
 
     Args:
-        clicks: key columns as in the impressions, `OUTCOME` (0 where impressions decide it), `AT` and `CLICKS`.
+        clicks: key columns, `OUTCOME` (0 where impressions decide it), `STATED_POSITION` and `CLICKS`.
         session: key columns of the page.
         doc: key columns of the document.
-        shown: the impressions.
+        look_up: returns impressions by their keys.
     """
+    joined, not_shown = int(ClickOutcome.JOINED), int(ClickOutcome.NOT_SHOWN)
     page, keys = list(session), [*session, *doc]
-    open_ones = clicks.filter(pl.col(OUTCOME) == UNDECIDED)
-    clicked = shown(open_ones.select(keys).unique(), keys)
-    lost = open_ones.join(clicked, on=keys, how="anti")
-    pages = shown(lost.select(page).unique(), page) if lost.height else lost.select(page)
-    judged = open_ones.drop(OUTCOME)
+    undecided = clicks.filter(pl.col(OUTCOME) == UNDECIDED)
+    clicked = look_up(undecided.select(keys).unique(), keys)
+    lost = undecided.join(clicked, on=keys, how="anti")
+    pages = look_up(lost.select(page).unique(), page) if lost.height else lost.select(page)
+    decided = undecided.drop(OUTCOME)
     for rows, names, mark in ((clicked, keys, _IS_SHOWN), (pages, page, _HAS_PAGE)):
         marked = rows.select(names).unique().with_columns(pl.lit(value=True).alias(mark))
-        judged = judged.join(marked, on=names, how="left", maintain_order="left")
-    fate = pl.when(_IS_SHOWN).then(UNDECIDED).when(_HAS_PAGE).then(int(Fate.NOT_SHOWN)).otherwise(int(Fate.OTHER_PAGE))
-    judged = judged.select(fate.cast(pl.UInt8).alias(OUTCOME), pl.exclude(_IS_SHOWN, _HAS_PAGE)).select(clicks.columns)
-    named = judged.filter(pl.col(OUTCOME) > 0).group_by(OUTCOME, maintain_order=True).head(_EXAMPLES)
-    of_pages = named.filter(pl.col(OUTCOME) == Fate.NOT_SHOWN)
-    beside = shown(of_pages.select(page).unique(), keys) if of_pages.height else clicked.clear()
-    if named.height > of_pages.height:
-        beside = pl.concat([beside, shown(None, keys)])
-    texts = (as_text(page).alias(KEY), as_text(page).alias(PAGE_ID), as_text(doc).alias(DOC_ID))
-    examples = find_examples(named.select(OUTCOME, *texts), beside.select(texts))
-    counts = pl.concat([clicks.filter(pl.col(OUTCOME) > 0), judged]).select(
-        pl.when(pl.col(OUTCOME) == UNDECIDED).then(int(Fate.JOINED)).otherwise(OUTCOME).alias(OUTCOME), AT, CLICKS
-    )
-    repeated = int(judged.filter(pl.col(OUTCOME) == UNDECIDED)[CLICKS].sum()) - clicked.height
-    again = {OUTCOME: [int(Fate.JOINED), int(Fate.REPEATED)], AT: [None, None], CLICKS: [-repeated, repeated]}
-    return JoinedClicks.of(pl.concat([counts, pl.DataFrame(again, schema=counts.schema)]), examples)
+        decided = decided.join(marked, on=names, how="left", maintain_order="left")
+    outcome = pl.when(_IS_SHOWN).then(joined).when(_HAS_PAGE).then(not_shown).otherwise(int(ClickOutcome.OTHER_PAGE))
+    decided = decided.select(outcome.cast(pl.UInt8).alias(OUTCOME), pl.exclude(_IS_SHOWN, _HAS_PAGE))
+    decided = decided.select(clicks.columns)
+    lost = decided.filter(pl.col(OUTCOME) != joined).group_by(OUTCOME, maintain_order=True).head(_MOST_EXAMPLES)
+    on_pages = lost.filter(pl.col(OUTCOME) == not_shown)
+    shown = look_up(on_pages.select(page).unique(), keys) if on_pages.height else clicked.clear()
+    if lost.height > on_pages.height:
+        shown = pl.concat([shown, look_up(None, keys)])
+    texts = (_id_text(page).alias(KEY), _id_text(page).alias(PAGE_ID), _id_text(doc).alias(DOC_ID))
+    examples = find_examples(lost.select(OUTCOME, *texts), shown.select(texts))
+    repeated = int(decided.filter(pl.col(OUTCOME) == joined)[CLICKS].sum()) - clicked.height
+    counts = pl.concat([clicks.filter(pl.col(OUTCOME) != UNDECIDED), decided]).select(OUTCOME, STATED_POSITION, CLICKS)
+    correction = {
+        OUTCOME: [joined, int(ClickOutcome.REPEATED)],
+        STATED_POSITION: [None, None],
+        CLICKS: [-repeated, repeated],
+    }
+    return JoinedClicks.count(pl.concat([counts, pl.DataFrame(correction, schema=counts.schema)]), examples)
 
 
-READ, NAMED, CLICKED_IDS, ELSEWHERE, LOST_ID, BESIDE = "read", "named", "clicked", "elsewhere", "lost_id", "beside"
-"""Clicks that pages list: all, those with an id, clicked documents, clicks on documents that the page does not list;
-the id of one of the last, and what its page lists."""
+ENTRIES, WITH_ID, CLICKED_DOCS, NOT_LISTED = "entries", "with_id", "clicked_docs", "not_listed"
+"""Numbers of listed clicks of a file: all, with an id, distinct clicked documents of pages, on documents not listed."""
+
+LOST_ID, LISTED_IDS = "lost_id", "listed_ids"
+"""The first clicked document that its page does not list, and the documents of that page."""
 
 LONGEST_PAGE = 100
-"""Documents of a page that such an id is compared with."""
+"""Number of `LISTED_IDS` that `LOST_ID` is compared with."""
 
 
 def join_lists(files: Sequence[pl.DataFrame]) -> JoinedClicks:
-    """Count the clicks that pages list, from a row of the columns above for each file."""
+    """Count the listed clicks by outcome.
+
+    Args:
+        files: a row for each file, of the columns `ENTRIES` to `LISTED_IDS`.
+    """
     rows = pl.concat(files)
-    read, named, joined, elsewhere = rows.select(READ, NAMED, CLICKED_IDS, ELSEWHERE).sum().row(0)
-    fates = {
-        Fate.JOINED: joined,
-        Fate.REPEATED: named - joined - elsewhere,
-        Fate.NO_DOC: read - named,
-        Fate.NOT_SHOWN: elsewhere,
+    entries, with_id, joined, not_listed = rows.select(ENTRIES, WITH_ID, CLICKED_DOCS, NOT_LISTED).sum().row(0)
+    outcomes = {
+        ClickOutcome.JOINED: joined,
+        ClickOutcome.REPEATED: with_id - joined - not_listed,
+        ClickOutcome.NO_DOC: entries - with_id,
+        ClickOutcome.NOT_SHOWN: not_listed,
     }
-    clicks = pl.DataFrame({OUTCOME: map(int, fates), CLICKS: fates.values()}).with_columns(pl.lit(None).alias(AT))
-    lost = rows.filter(pl.col(BESIDE).list.len() > 0)
-    key, fate = pl.int_range(pl.len()).cast(pl.String).alias(KEY), pl.lit(int(Fate.NOT_SHOWN)).alias(OUTCOME)
-    named_ids = lost.select(fate, key, key.alias(PAGE_ID), pl.col(LOST_ID).alias(DOC_ID))
-    shown = lost.select(key, key.alias(PAGE_ID), pl.col(BESIDE).alias(DOC_ID)).explode(DOC_ID)
-    return JoinedClicks.of(clicks, find_examples(named_ids, shown))
+    clicks = pl.DataFrame({OUTCOME: map(int, outcomes), CLICKS: outcomes.values()})
+    lost = rows.filter(pl.col(LISTED_IDS).list.len() > 0)
+    key, outcome = pl.int_range(pl.len()).cast(pl.String).alias(KEY), pl.lit(int(ClickOutcome.NOT_SHOWN)).alias(OUTCOME)
+    lost_ids = lost.select(outcome, key, key.alias(PAGE_ID), pl.col(LOST_ID).alias(DOC_ID))
+    shown = lost.select(key, key.alias(PAGE_ID), pl.col(LISTED_IDS).alias(DOC_ID)).explode(DOC_ID)
+    return JoinedClicks.count(clicks.with_columns(pl.lit(None).alias(STATED_POSITION)), find_examples(lost_ids, shown))
 
 
-FLAGS_OF_CLICKS = {SESSION: "--clicks-session", DOC: "--clicks-doc", CLICK: "--clicks-click"}
-"""The options that name the columns of the clicks' table."""
+_FLAGS = {SESSION: "--clicks-session", DOC: "--clicks-doc", CLICK: "--clicks-click"}
+"""Options that name columns of the table of clicks, by role."""
 
 _TEXTS = (pl.String, pl.Categorical, pl.Enum)
 _YES, _NO = ("1", "1.0", "true", "t", "yes", "y"), ("0", "0.0", "false", "f", "no", "n")
 _CLICK_WORDS = ("click", "clicks", "clicked")
 _YES_OR_NO = "says yes or no"
-_KIND_OF_EVENT = re.compile("(.* )?(event|action|interaction) ?(type|kind|code|id)?|type|kind")
-_MOST_CODES = 10  # different whole numbers that stand for kinds of events
-_FEWEST_CLICKS = 1e-3  # share of the rows from which a column that says `click` is one of kinds of events, not of text
-_SHOWN = 10
+_EVENT_TYPE_NAME = re.compile("(.* )?(event|action|interaction) ?(type|kind|code|id)?|type|kind")
+_MOST_CODES = 10  # distinct integers in a column of event types
+_FEWEST_CLICKS = 1e-3  # share of rows with the word `click` in a column of event types; prose has fewer
+_MOST_VALUES = 10  # in messages
 
 
 @dataclass(frozen=True)
-class ClickRows:
-    """Rows of the clicks' table that are clicks: where a column holds a value."""
+class RowCondition:
+    """A condition on rows, COLUMN=VALUE, that selects clicks or impressions."""
 
-    column: str  # the column that says what a row is
-    value: str  # what it holds in the rows of clicks, as text
+    column: str
+    value: str
 
     @classmethod
     def parse(cls, text: str, flag: str = "--clicks-where") -> Self:
-        """Read `COLUMN=VALUE`, the value of an option.
+        """Parse `COLUMN=VALUE`.
 
         Raises:
-            UsageError: the text has another form.
+            UsageError: the text has another form; the message names the option `flag`.
         """
         column, equals, value = text.partition("=")
         if not (column and equals):
@@ -386,11 +398,11 @@ class ClickRows:
         return cls(column, value)
 
     def __str__(self) -> str:
-        """As it is written on the command line."""
+        """Return COLUMN=VALUE."""
         return f"{self.column}={self.value}"
 
     def holds(self, dtype: pl.DataType) -> pl.Expr:
-        """Whether a row is one of them; a number is compared as a number."""
+        """Compare the column with the value, as numbers if the column is numeric; False for nulls."""
         column = pl.col(self.column)
         if dtype.is_numeric():
             try:
@@ -400,17 +412,13 @@ class ClickRows:
         return (column.cast(pl.String) == self.value).fill_null(value=False)
 
 
-def holds_any(declared: Sequence[ClickRows], schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """Whether a row is one of those that are declared."""
-    return pl.any_horizontal(rows.holds(schema[rows.column]) for rows in declared)
+def any_condition(conditions: Sequence[RowCondition], schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Return True for rows that meet at least one condition."""
+    return pl.any_horizontal(condition.holds(schema[condition.column]) for condition in conditions)
 
 
-def check_plain(where: str, schema: pl.Schema, name: str, flag: str) -> None:
-    """Check that a table has a column, and that it holds plain values.
-
-    Raises:
-        SchemaError: it does not.
-    """
+def check_plain_column(where: str, schema: pl.Schema, name: str, flag: str) -> None:
+    """Raise SchemaError if a table lacks a column, or the column is nested."""
     if name not in schema:
         raise SchemaError(f"{where}: there is no column {name!r} ({flag}). The columns are: {', '.join(schema)}.")
     if schema[name].is_nested():
@@ -419,33 +427,33 @@ def check_plain(where: str, schema: pl.Schema, name: str, flag: str) -> None:
 
 @dataclass(frozen=True)
 class ClicksRequest:
-    """The table of clicks as the command line describes it."""
+    """The options of a second table, of clicks."""
 
-    inputs: tuple[str, ...]  # its files
-    session: tuple[str, ...] = ()  # its columns of the session; empty where they are called as in the impressions
-    doc: tuple[str, ...] = ()  # its columns of the document; empty where they are called as in the impressions
-    click: str | None = None  # the column that says whether, or how often, a row was clicked
-    where: tuple[ClickRows, ...] = ()  # which rows are clicks: any of these
+    inputs: tuple[str, ...]  # files, globs and directories
+    session: tuple[str, ...] = ()  # columns of the session; empty: the names are those of the impressions
+    doc: tuple[str, ...] = ()  # columns of the document; empty: the names are those of the impressions
+    click: str | None = None  # the column with clicks per row
+    where: tuple[RowCondition, ...] = ()  # a row is a click if it meets any of them
 
 
 @dataclass(frozen=True)
 class ClickTable:
-    """The clicks' table beside a log."""
+    """The second table of a log, of clicks."""
 
     request: ClicksRequest
-    sources: tuple[Source, ...]  # its files
-    shown: Roles  # the roles of the impressions' columns
-    rules: ReadingRules  # how the log is read
-    click_of_log: str | None = None  # the click column that was named for the log, which may stand in this table
+    sources: tuple[Source, ...]
+    shown: Roles  # roles of the columns of impressions
+    rules: ReadingRules
+    click_of_log: str | None = None  # the column of --click, which may stand in this table
 
     def clicks(self, types: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-        """Its clicks: the session and doc under the names and types of the impressions' columns, `OUTCOME` and `AT`.
+        """Scan the clicks: session and document as in the impressions, `OUTCOME` and `STATED_POSITION`.
 
         Args:
-            types: those of the impressions' columns.
+            types: types of the columns of impressions.
 
         Raises:
-            SchemaError: the table lacks a column, or does not say which rows are clicks.
+            SchemaError: the table lacks a column, has ids of another type, or does not say which rows are clicks.
         """
         pairs = list(zip([*self.shown.session, *self.shown.doc], self._keys, strict=True))
         for our, their in pairs:
@@ -456,19 +464,20 @@ class ClickTable:
                     "Write both with the same type."
                 )
         no_page, no_doc = (pl.any_horizontal(pl.col(of).is_null()) for of in (self._roles.session, self._roles.doc))
-        outcome = pl.when(no_page).then(int(Fate.NO_PAGE)).when(no_doc).then(int(Fate.NO_DOC)).otherwise(UNDECIDED)
+        outcome = pl.when(no_page).then(int(ClickOutcome.NO_PAGE)).when(no_doc).then(int(ClickOutcome.NO_DOC))
         # An id that the type of the impressions' column cannot hold becomes null, and has no impression.
         keys = (pl.col(their).cast(types[our], strict=False).alias(our) for our, their in pairs)
         known = {plain_name(name) for name in ALIASES[POSITION]}
         usual = [name for name, dtype in self._schema.items() if plain_name(name) in known and not dtype.is_nested()]
-        at = next((name for name in (self.shown.position, *usual) if name in usual and name not in self._keys), None)
-        position = pl.lit(None, pl.Int64).alias(AT) if at is None else whole_position(at)
-        clicks = scan_sources(self.sources).filter(self._was_clicked)
-        return clicks.select(*keys, outcome.cast(pl.UInt8).alias(OUTCOME), position)
+        usual.sort(key=lambda name: name != self.shown.position)
+        column = next((name for name in usual if name not in self._keys), None)
+        position = pl.lit(None, pl.Int64).alias(STATED_POSITION) if column is None else stated_position(column)
+        clicks = scan_sources(self.sources).filter(self._is_click)
+        return clicks.select(*keys, outcome.otherwise(UNDECIDED).cast(pl.UInt8).alias(OUTCOME), position)
 
     @property
     def guessed(self) -> tuple[tuple[str, str], ...]:
-        """Options with their columns: what was taken from names that are likely, but not certain."""
+        """(option, column) of roles that were recognised by a likely, not certain name."""
         return self._roles.guessed
 
     @property
@@ -482,13 +491,12 @@ class ClickTable:
 
     @cached_property
     def _roles(self) -> Roles:
-        """The columns of session and document, and of the click where there is one."""
-        named = self.request
-        of_log = self.click_of_log if self.click_of_log in self._schema else None
+        """The columns of session, document and, if there is one, click."""
+        request, columns = self.request, {*self._schema}
         requested = Roles(
-            session=named.session or (self.shown.session if {*self._schema}.issuperset(self.shown.session) else ()),
-            doc=named.doc or (self.shown.doc if {*self._schema}.issuperset(self.shown.doc) else ()),
-            click=named.click or of_log,
+            session=request.session or (self.shown.session if columns.issuperset(self.shown.session) else ()),
+            doc=request.doc or (self.shown.doc if columns.issuperset(self.shown.doc) else ()),
+            click=request.click or (self.click_of_log if self.click_of_log in columns else None),
         )
         roles = resolve_roles(
             requested,
@@ -496,13 +504,13 @@ class ClickTable:
             where=self._where,
             required=(SESSION, DOC),
             looked_for=(SESSION, DOC, CLICK),
-            flags=FLAGS_OF_CLICKS,
+            flags=_FLAGS,
         )
         for role, ours, theirs in ((SESSION, self.shown.session, roles.session), (DOC, self.shown.doc, roles.doc)):
             if len(ours) != len(theirs):
                 raise SchemaError(
                     f"{self._where}: the {role} of the impressions is {', '.join(ours)}, that of the clicks "
-                    f"{', '.join(theirs)}. Name as many columns with {FLAGS_OF_CLICKS[role]}, in the same order."
+                    f"{', '.join(theirs)}. Name as many columns with {_FLAGS[role]}, in the same order."
                 )
         return roles
 
@@ -513,75 +521,71 @@ class ClickTable:
         return keys
 
     @cached_property
-    def _was_clicked(self) -> pl.Expr:
-        """Which rows are clicks: all, unless a column says otherwise.
+    def _is_click(self) -> pl.Expr:
+        """True for rows that are clicks: those that meet a condition of --clicks-where and have a click count >= 1.
 
         Raises:
-            SchemaError: there is no column that is declared to say so, or no such row; or a click column says something
-                else than how often.
+            SchemaError: a condition names no column or meets no row; a click column holds no counts; or, without any of
+                them, a column seems to mark clicks.
         """
-        declared, click = self.request.where, self._roles.click
-        for rows in declared:
-            check_plain(self._where, self._schema, rows.column, "--clicks-where")
-        holds = [rows.holds(self._schema[rows.column]) for rows in declared]
+        conditions, click = self.request.where, self._roles.click
+        for condition in conditions:
+            check_plain_column(self._where, self._schema, condition.column, "--clicks-where")
+        holds = [condition.holds(self._schema[condition.column]) for condition in conditions]
         with reading(self.sources):
-            counts = [pl.len().alias("posbias_rows"), *(there.sum().alias(str(n)) for n, there in enumerate(holds))]
+            counts = [pl.len().alias("posbias_rows"), *(held.sum().alias(str(n)) for n, held in enumerate(holds))]
             numbers = scan_sources(self.sources).select(counts).collect(engine="streaming") if holds else pl.DataFrame()
-        for n, rows in enumerate(declared):
+        for n, condition in enumerate(conditions):
             if numbers["posbias_rows"].item() and not numbers[str(n)].item():
                 raise SchemaError(
-                    f"{self._where}: no row has {rows} (--clicks-where). {rows.column!r} holds: "
-                    f"{self._values_of(rows.column)}."
+                    f"{self._where}: no row has {condition} (--clicks-where). {condition.column!r} holds: "
+                    f"{self._frequent_values(condition.column)}."
                 )
-        of_kind = pl.any_horizontal(holds) if holds else pl.lit(value=True)
+        is_selected = pl.any_horizontal(holds) if holds else pl.lit(value=True)
         if click is None:
-            if not declared:
+            if not conditions:
                 self._check_every_row_is_a_click()
-            return of_kind
-        counting = replace(self.rules, click_counts=True)
-        bad = self._first_invalid(click, counting, of_kind)
-        if bad.height:
+            return is_selected
+        rules = replace(self.rules, click_counts=True)
+        invalid = self._first_invalid(click, rules, is_selected)
+        if invalid.height:
             raise SchemaError(
-                f"{self._where}: column {click!r} says how often a row was clicked, but holds {bad.item()!r}. Fix it, "
-                f"or say which rows are clicks with --clicks-where {click}=VALUE. If every row is a click, drop the "
-                "column."
+                f"{self._where}: column {click!r} says how often a row was clicked, but holds {invalid.item()!r}. Fix "
+                f"it, or say which rows are clicks with --clicks-where {click}=VALUE. If every row is a click, drop "
+                "the column."
             )
-        return of_kind & (read_click(click, self._schema, counting)[0] == 1)
+        return is_selected & (read_click(click, self._schema, rules)[0] == 1)
 
-    def _values_of(self, column: str) -> str:
-        """The most frequent values of a column."""
+    def _frequent_values(self, column: str) -> str:
+        """List the most frequent values of a column."""
         with reading(self.sources):
             counts = scan_sources(self.sources).group_by(pl.col(column).cast(pl.String)).len()
-            most = counts.sort("len", column, descending=[True, False]).head(_SHOWN + 1).collect(engine="streaming")
-        values = most[column].to_list()
-        return ", ".join(map(str, values[:_SHOWN])) + (", ..." if len(values) > _SHOWN else "")
+            most = counts.sort("len", column, descending=[True, False]).head(_MOST_VALUES + 1)
+            values = most.collect(engine="streaming")[column].to_list()
+        return ", ".join(map(str, values[:_MOST_VALUES])) + (", ..." if len(values) > _MOST_VALUES else "")
 
     def _check_every_row_is_a_click(self) -> None:
-        """Raise SchemaError if a column seems to mark which rows are clicks.
-
-        Raises:
-            SchemaError: one does.
-        """
+        """Raise SchemaError if a column without a role seems to mark which rows are clicks."""
         known = {name for name in self._schema if name.lower() in (*ALIASES[QUERY], *ALIASES[POSITION])}
         known |= {*self._keys, *self.shown.columns()}
         free = {name: dtype for name, dtype in self._schema.items() if name not in known}
-        marks = dict[tuple[str, str], pl.Expr]()  # by the column, and what it seems to say
+        marks = dict[tuple[str, str], pl.Expr]()  # by column and what it seems to hold
         for name, dtype in free.items():
             if (flag := _flag(name, dtype)) is not None:
                 marks[name, _YES_OR_NO] = flag
-            if isinstance(dtype, _TEXTS):  # some rows say click, and others do not
+            if isinstance(dtype, _TEXTS):
                 clicks = pl.col(name).cast(pl.String).str.to_lowercase().is_in(_CLICK_WORDS).fill_null(value=False)
-                is_kind = clicks.any() & ~clicks.all() & (clicks.mean() >= _FEWEST_CLICKS)
-                marks[name, "holds click and other values"] = is_kind
-            if _KIND_OF_EVENT.fullmatch(" ".join(words_in(name))) and (dtype.is_numeric() or dtype == pl.String):
-                numbers = whole_numbers(name, dtype)  # a few of them, and nothing else
+                is_event_type = clicks.any() & ~clicks.all() & (clicks.mean() >= _FEWEST_CLICKS)
+                marks[name, "holds click and other values"] = is_event_type
+            if _EVENT_TYPE_NAME.fullmatch(" ".join(words_in(name))) and (dtype.is_numeric() or dtype == pl.String):
+                numbers = whole_numbers(name, dtype)
                 is_code = numbers.is_not_null().all() & numbers.n_unique().is_between(2, _MOST_CODES)
                 marks[name, "seems to hold codes of events"] = is_code
         with reading(self.sources):
-            named = [mark.alias(f"{number}") for number, mark in enumerate(marks.values())]
-            seen = scan_sources(self.sources).select(named).collect(engine="streaming").row(0) if marks else ()
+            columns = [mark.alias(f"{number}") for number, mark in enumerate(marks.values())]
+            is_mark = scan_sources(self.sources).select(columns).collect(engine="streaming").row(0) if marks else ()
         as_numbers = replace(self.rules, click_counts=False, null_click=False)
-        for name, holds in (mark for mark, is_so in zip(marks, seen, strict=True) if is_so):
+        for name, holds in compress(marks, is_mark):
             how, dtype = f"--clicks-where {name}=VALUE", free[name]
             advice = f"Keep the rows that are clicks with {how}."
             if holds == _YES_OR_NO:
@@ -590,19 +594,19 @@ class ClickTable:
                 how = f"{how} with the value that it has there" if is_text else f"--clicks-click {name}"
                 advice = f"If it says which rows are clicks, use {how}."
             raise SchemaError(
-                f"{self._where}: column {name!r} {holds} ({self._values_of(name)}) and plays no role, so that every "
-                f"row would count as a click. {advice} If every row is a click, drop the column."
+                f"{self._where}: column {name!r} {holds} ({self._frequent_values(name)}) and plays no role, so that "
+                f"every row would count as a click. {advice} If every row is a click, drop the column."
             )
 
-    def _first_invalid(self, column: str, rules: ReadingRules, of_kind: pl.Expr) -> pl.DataFrame:
-        """The first value, if any, that a click column may not hold."""
+    def _first_invalid(self, column: str, rules: ReadingRules, is_selected: pl.Expr) -> pl.DataFrame:
+        """Read the first invalid value of a click column among the selected rows, as one row or none."""
         invalid = pl.any_horizontal(broken for broken, _ in read_click(column, self._schema, rules)[1])
         with reading(self.sources):
-            return scan_sources(self.sources).filter(of_kind & invalid).select(column).head(1).collect()
+            return scan_sources(self.sources).filter(is_selected & invalid).select(column).head(1).collect()
 
 
 def _flag(name: str, dtype: pl.DataType) -> pl.Expr | None:
-    """Whether a column says no and, where it says something else, yes; None for a type that cannot. Null is no."""
+    """Test whether a column holds yes and no alone, and no at least once (null is no); None for a type without them."""
     column = pl.col(name)
     if dtype == pl.Boolean:
         return (~column).any() | (column.is_null().any() & column.any())

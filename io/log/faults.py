@@ -16,7 +16,7 @@ from posbias.core.log.impressions import REJECTED
 from posbias.core.roles import is_count_name, is_offset_name, is_page_name, is_rank_name
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.click_log import Log
-from posbias.io.log.lists import OURS, Finding
+from posbias.io.log.lists import RESERVED_PREFIX, Finding
 from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.log.times import free_columns
 from posbias.io.results.conclusions import FAULTS, STOP, Reason, Severity, in_words
@@ -208,7 +208,7 @@ def undeclared_page(log: Log) -> tuple[Finding, float] | None:
         there is no such column, or where an option names one.
     """
     position = log.roles.position
-    of_lines = log.raw is not None and log.raw.of_lines
+    of_lines = log.raw is not None and log.raw.reads_lines
     if log.roles.page is not None or log.request.roles.no_page or of_lines or position is None:
         return None
     played = set(log.roles.columns()).difference(log.roles.session)
@@ -267,7 +267,7 @@ def _begins_anew(rows: pl.DataFrame, name: str, position: str, *, is_offset: boo
     at_top, share = slot == top, len(later) / len(page)
     if share < _FEWEST_LATER or at_top[page > first].mean() < _AS_OFTEN * at_top[page == first].mean():
         return None
-    in_words = "the place in the list" if position.startswith(OURS) else repr(position)
+    in_words = "the place in the list" if position.startswith(RESERVED_PREFIX) else repr(position)
     size, base = 1 if is_offset else size, int(first)
     in_grid = size > 1 and not is_page_name(name.replace("row", ""))
     of_page = "the row of a grid" if in_grid else "the number of the results page"
@@ -305,7 +305,7 @@ def clicked_rank(log: Log) -> int | None:
     """
     roles, click = log.roles, log.roles.click
     apart = log.raw is not None or log.click_sources or roles.impressions is not None
-    if apart or click is None or click.startswith(OURS):
+    if apart or click is None or click.startswith(RESERVED_PREFIX):
         return None
     position = roles.position or ""
     rows = log.first_rows(_ROWS, (click, position, *roles.session))
@@ -326,12 +326,16 @@ def clicked_rank(log: Log) -> int | None:
             return usual + int(distance)
         if roles.session:  # nearly all pages of several rows have one value in all of them
             of = pl.col(click)
-            number, values, largest = pl.len().alias(f"{OURS}rows"), of.n_unique(), of.max().alias(f"{OURS}largest")
-            pages = rows.group_by(roles.session).agg(number, values.alias(f"{OURS}values"), largest)
-            clicked = pages.filter(pl.col(f"{OURS}rows") > _TWO, pl.col(f"{OURS}largest") > 0)
+            number, values, largest = (
+                pl.len().alias(f"{RESERVED_PREFIX}rows"),
+                of.n_unique(),
+                of.max().alias(f"{RESERVED_PREFIX}largest"),
+            )
+            pages = rows.group_by(roles.session).agg(number, values.alias(f"{RESERVED_PREFIX}values"), largest)
+            clicked = pages.filter(pl.col(f"{RESERVED_PREFIX}rows") > _TWO, pl.col(f"{RESERVED_PREFIX}largest") > 0)
             if (
                 clicked.height >= _FEWEST_RANKS
-                and (clicked[f"{OURS}values"] == 1).sum() >= _NEARLY_ALL * clicked.height
+                and (clicked[f"{RESERVED_PREFIX}values"] == 1).sum() >= _NEARLY_ALL * clicked.height
             ):
                 return top
     is_flag = len(filled) == len(rows) and np.isin(rank, (0, 1)).all()
@@ -346,7 +350,7 @@ def clicks_in_rows(log: Log, impressions: pl.LazyFrame) -> tuple[str, ...]:
         impressions: some whole pages, canonical.
     """
     click = log.roles.click
-    if log.nesting is not None or log.click_sources or click is None or click.startswith(OURS):
+    if log.nesting is not None or log.click_sources or click is None or click.startswith(RESERVED_PREFIX):
         return ()
     rows = impressions.filter(pl.col(REJECTED) == 0).group_by(SESSION, QUERY, DOC, POSITION)
     twice = rows.agg(pl.len().alias("rows"), pl.col(CLICK).n_unique()).filter(pl.col("rows") > 1)

@@ -175,7 +175,7 @@ def sql_text(value: object) -> str:
     return "'" + str(value).replace("'", "''") + "'"
 
 
-def as_one(columns: Sequence[str], sources: Iterable[Source]) -> str:
+def sql_coalesced(columns: Sequence[str], sources: Iterable[Source]) -> str:
     """How to read columns of which each file has another as one, called like the first, for messages."""
     names, query = ", ".join(map(sql_name, columns)), f"SELECT * FROM {VIEW}"
     if len({column.translate(_LOWER_CASE) for column in columns}) > 1:  # or else they are one for DuckDB already

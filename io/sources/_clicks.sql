@@ -43,7 +43,7 @@ CREATE TABLE resolved AS
         j.outcome, CASE WHEN f.n IS NULL THEN 'clicks that were seen before' ELSE 'clicks' END
     ) AS outcome
     FROM judged AS j LEFT JOIN first_clicks AS f USING (n);
-CREATE VIEW fates AS
+CREATE VIEW click_outcomes AS
     FROM resolved
     UNION ALL BY NAME
     SELECT n, page, doc, key, place, outcome FROM clicks WHERE outcome IS NOT NULL;

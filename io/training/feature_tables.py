@@ -227,7 +227,7 @@ def check_features(log: Log | None, tables: Sequence[str], columns: Sequence[str
         LogFormatError: a file is missing or cannot be read.
         SchemaError: there is no key or no feature, a key cannot meet the log's, or a feature cannot be one.
     """
-    if log is None or (log.raw is not None and log.raw.of_lines):  # what its columns are is known when it has been read
+    if log is None or (log.raw is not None and log.raw.reads_lines):  # whose columns are not known yet
         for table in tables:
             find_sources([table], _INSTEAD)
         return

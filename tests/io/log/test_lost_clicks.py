@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_forms import FORMS, Click, Log, Page, write
 
-from posbias.io.log.clicks import SHARE_BORNE, SHARE_NAMED, Clicks, Example, Fate, lost_clicks
+from posbias.io.log.clicks import CAUTION_SHARE, STOP_SHARE, ClickOutcome, Clicks, Example, lost_clicks
 from posbias.io.results.conclusions import is_refused
 
 FORMS_OF_CLICKS = {
@@ -121,8 +121,8 @@ def check_counts(run: Run, folder: Path, form: str, pages: list[Page], clicks: l
     share = expected.lost / max(len(clicks), 1)
     about_clicks = [line for line in said if "no impression fits them" in line]
     assert all(line.startswith(("! ", "✘ ")) for line in said)
-    assert len(about_clicks) == (share > SHARE_NAMED)
-    assert done.returncode == (1 if share > SHARE_BORNE else 0), done.stderr
+    assert len(about_clicks) == (share > CAUTION_SHARE)
+    assert done.returncode == (1 if share > STOP_SHARE else 0), done.stderr
 
 
 @pytest.mark.slow
@@ -278,8 +278,8 @@ def test_the_shares_of_all_positions_are_named_where_all_are_lost_below(run_in_p
 
 @pytest.mark.parametrize(("name", "refused"), [("rnd-{}", True), ("{}0", False)])
 def test_few_lost_clicks_refuse_a_log_where_their_ids_have_an_addition(name: str, *, refused: bool) -> None:
-    counts = Clicks(1000, 980, 0, {Fate.OTHER_PAGE.words: 20}, {})
-    (reason,) = lost_clicks(counts, [Example(Fate.OTHER_PAGE, name.format("17"), "17")])
+    counts = Clicks(1000, 980, 0, {ClickOutcome.OTHER_PAGE.words: 20}, {})
+    (reason,) = lost_clicks(counts, [Example(ClickOutcome.OTHER_PAGE, name.format("17"), "17")])
 
     assert is_refused([reason]) is refused
     assert ("All clicks of such ids are lost" in reason.sentence) is refused

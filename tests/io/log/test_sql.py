@@ -18,7 +18,7 @@ import pytest
 from patience import PATIENCE, ended
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
-from posbias.io.log.sql import Query, as_one, result_of, sql_name, sql_text, sql_where
+from posbias.io.log.sql import Query, sql_coalesced, result_of, sql_name, sql_text, sql_where
 from posbias.io.log.text import find_log_files
 
 ROWS = pl.DataFrame({"session": [1, 1, 2], "doc": ["a", "b", "007"], "position": [1, 2, 1], "click": [0, 1, 0]})
@@ -132,7 +132,7 @@ def test_files_that_write_a_column_otherwise_have_it_in_common(tmp_path: Path) -
         of_file.select(name, form=None).write_csv(tmp_path / f"{number}.tsv", separator="\t")
     (tmp_path / "3.ndjson").write_text('{"cLick": "3"}\n', encoding="utf-8")
     sources = find_log_files([str(tmp_path / "*.[cpt]*")])
-    *_, advised = shlex.split(as_one(("Click", "click"), sources))
+    *_, advised = shlex.split(sql_coalesced(("Click", "click"), sources))
     rows = selected(advised, tmp_path)
     assert sorted(rows["Click"]) == [*"0000", *"1111", *"2222", "3"]
     nested = selected("SELECT unnest(page).click AS click FROM log", tmp_path)["click"]
