@@ -33,8 +33,8 @@ _NAMES = f"{JSON}, {SPACE} or {TAB}"
 
 _ENTRY = r'(?:"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|true|false|null)'
 _FLAT_LIST = rf"^\s*\[\s*(?:{_ENTRY}\s*(?:,\s*{_ENTRY}\s*)*)?\]\s*$"
-_PYTHON_ENTRY = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|True|False|None|nan)"""
-_PYTHON_LIST = rf"(?s)^\s*[\[(]\s*(?:{_PYTHON_ENTRY}[\s,]+)*(?:{_PYTHON_ENTRY}\s*)?[\])]\s*$"
+_PY_ENTRY = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?[0-9][0-9.eE+-]*|True|False|None|nan)"""
+_PY_LIST = rf"(?s)^\s*[\[(]\s*(?:{_PY_ENTRY}[\s,]+)*(?:{_PY_ENTRY}\s*)?[\])]\s*$"
 """Printed lists and tuples of Python, and arrays of NumPy, without commas; not `[1 2 ... 9]`, which lacks entries."""
 
 
@@ -70,8 +70,8 @@ class ListRules:
             entry = pl.when(~pl.element().is_in(["None", "nan"])).then(pl.element())
             entry = entry.str.replace(r"^(-?[0-9]+\.)$", "${1}0")  # of NumPy: 1.
             entry = entry.str.replace("(?s)^['\"](.*)['\"]$", "$1").str.replace_all(r"\\(['\"\\])", "$1")
-            entries = pl.when(text.str.contains(_PYTHON_LIST)).then(text).str.extract_all(_PYTHON_ENTRY)
-            return json_lists.fill_null(entries.list.eval(entry))
+            printed = pl.when(text.str.contains(_PY_LIST)).then(text).str.extract_all(_PY_ENTRY).list.eval(entry)
+            return json_lists.fill_null(printed)
         if self.separator is None or self.separator == SPACE:
             return text.str.extract_all(r"\S+")
         entry = pl.element().str.strip_chars()

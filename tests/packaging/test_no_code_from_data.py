@@ -15,7 +15,7 @@ ALLOWED = {
     ("io/log/lists.py", "text.str.split(self.separator).list.eval"): "likewise",
     (
         "io/log/lists.py",
-        "pl.when(text.str.contains(_PYTHON_LIST)).then(text).str.extract_all(_OF_PYTHON).list.eval",
+        "pl.when(text.str.contains(_PY_LIST)).then(text).str.extract_all(_PY_ENTRY).list.eval",
     ): "likewise: text that Python printed is taken apart, not read by Python",
     (
         "io/engines/spark_worker.py",

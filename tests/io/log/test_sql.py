@@ -18,7 +18,7 @@ import pytest
 from patience import PATIENCE, ended
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
-from posbias.io.log.sql import Query, sql_coalesced, result_of, sql_name, sql_text, sql_where
+from posbias.io.log.sql import Query, result_of, sql_coalesced, sql_name, sql_text, sql_where
 from posbias.io.log.text import find_log_files
 
 ROWS = pl.DataFrame({"session": [1, 1, 2], "doc": ["a", "b", "007"], "position": [1, 2, 1], "click": [0, 1, 0]})
