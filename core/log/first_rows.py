@@ -180,3 +180,51 @@ def exponent_of_counts(rows: pl.DataFrame) -> tuple[float, float]:
         pl.col("u").sum(), (pl.col("u") ** 2).sum().alias("v"), pl.col("span").sum()
     ).row(0)
     return (total / span, total / float(np.sqrt(squares))) if span and squares else (np.nan, np.nan)
+
+
+_LATEST_FIRST = 3  # last first position of pages that lack results above, rather than continue others
+
+
+def effect_of_missing_rows(impressions: pl.DataFrame) -> tuple[float, float, float] | None:
+    """Test whether clicks depend on how many of the positions missing on a page are above, g, rather than below.
+
+    They do if positions are ranks from which results were left out before the page was shown: the document then stood g
+    positions higher. Within strata s of query, document, position and missing positions in all, with n_s impressions
+    and c_s clicks, the score test of log P(click) = alpha_s + beta g has
+
+        U = sum_s sum_i c_i (g_i - mean_s(g)),  SS_s = sum_i (g_i - mean_s(g))^2,
+        Var U = sum_s c_s (n_s - c_s) / (n_s (n_s - 1)) SS_s,
+
+    the variance over permutations of clicks within strata; beta is estimated by U / sum_s (c_s / n_s) SS_s. Impressions
+    on pages with other clicks are left out: rows may be missing because they were not clicked.
+
+    Args:
+        impressions: whole pages, with positions from 1.
+
+    Returns:
+        U / sqrt(Var U), exp(beta), and the mean of g over clicks; None if no stratum has different g.
+    """
+    position, row, clicks = pl.col(POSITION).cast(pl.Int64), pl.col(POSITION).rank("ordinal"), pl.col(CLICK).sum()
+    g, missing = (position - row).cast(pl.Float64).over(SESSION), (position.max() - pl.len()).over(SESSION)
+    alone = (clicks - pl.col(CLICK) == 0) & (position.min() <= _LATEST_FIRST)
+    rows = (
+        impressions.lazy()
+        .select(
+            QUERY,
+            DOC,
+            POSITION,
+            pl.col(CLICK).cast(pl.Float64).alias("c"),
+            g.alias("g"),
+            missing.alias("missing"),
+            alone.over(SESSION).alias("alone"),
+        )
+        .filter("alone", pl.col("missing") > 0)
+    )
+    sums = {"c": pl.col("c").sum(), "g": pl.col("g").sum(), "gg": (pl.col("g") ** 2).sum(), "cg": pl.col("c").dot("g")}
+    strata = rows.group_by(QUERY, DOC, POSITION, "missing").agg(pl.len().alias("n"), **sums).filter(pl.col("n") > 1)
+    n, c, g, gg, cg = strata.collect().select("n", *sums).to_numpy().T
+    score, squares = (cg - c * g / n).sum(), gg - g * g / n
+    variance, information = (c * (n - c) / (n * (n - 1)) * squares).sum(), (c / n * squares).sum()
+    if not variance > 0:
+        return None
+    return float(score / np.sqrt(variance)), float(np.exp(score / information)), float(cg.sum() / c.sum())

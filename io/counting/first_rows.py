@@ -19,7 +19,7 @@ from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.periods import feedback_by_rows
-from posbias.core.log.first_rows import page_level_columns, page_order, relevance_score
+from posbias.core.log.first_rows import effect_of_missing_rows, page_level_columns, page_order, relevance_score
 from posbias.core.log.impressions import REJECTED, RowRejection
 from posbias.core.log.pages import ENDS, FIRST, ShiftedPages, find_shifted_pages
 from posbias.core.models import get_model
@@ -33,7 +33,7 @@ from posbias.io.log.faults import Quantity, of_ids
 from posbias.io.log.lists import Finding
 from posbias.io.log.rejections import why_rejected
 from posbias.io.log.scan import reading
-from posbias.io.log.sql import sql_counted_from, sql_name, sql_of_first_pages, sql_text, sql_where
+from posbias.io.log.sql import sql_counted_from, sql_name, sql_of_first_pages, sql_of_places, sql_text, sql_where
 from posbias.io.log.times import free_columns
 
 _MOST_COLUMNS = 40  # most columns without a role to analyse, in the order of the log
@@ -41,7 +41,7 @@ _FEWEST_CLIENT_ROWS = 1000  # fewest rows to detect robots
 _MOST_NAMED_CLIENTS = 3  # in a sentence
 _ROBOT_SHARE = 0.005  # largest share of robots among the clients: more clients that stand out may be people
 _ROWS_OF_ORDER = 1 << 15  # most rows to analyse the order of documents
-_ROWS_OF_COPIES = 1 << 17  # most rows to find clicks that were joined to several pages
+_ROWS_OF_PAGES = 1 << 17  # most rows to find clicks joined to several pages, and effects of missing rows
 _FEWEST_PAGES = 100  # fewest pages to analyse the order of documents
 _DEEPEST = 50  # last position at which effects of a column are estimated
 _BELOW = why_rejected(RowRejection.POSITION_BELOW_BASE)
@@ -191,6 +191,7 @@ def first_row_quantities(first: FirstRows, log: Log) -> dict[str, Quantity]:
     if first.clients is not None:
         quantities |= client_quantities(first.clients) | _returning_user_quantities(rows, first.clients, log)
     quantities |= _copied_click_quantities(rows, first.columns, log.roles.session)
+    quantities |= _gap_quantities(rows, log)
     return quantities | _deciding_column(rows, first.columns)
 
 
@@ -265,7 +266,7 @@ def _copied_click_quantities(rows: pl.DataFrame, columns: Sequence[str], session
     days: list[list[pl.Expr]] = [[], [pl.col(PERIOD).cast(pl.Date)]] if PERIOD in rows.columns else [[]]
     counts = pl.len().alias("shown"), pl.col(CLICK).cast(pl.Int64).sum().alias(CLICKS)
     moved = (pl.col(POSITION).min() < pl.col(POSITION).max()).alias("moved")
-    most, found, rows = 0, dict[str, Quantity](), rows.head(_ROWS_OF_COPIES)
+    most, found, rows = 0, dict[str, Quantity](), rows.head(_ROWS_OF_PAGES)
     for key, day in product(keys, days):
         documents = rows.drop_nulls(key).group_by(*key, *day).agg(*counts, moved)
         clicked = documents.filter("moved", pl.col(CLICKS) > 0)
@@ -283,6 +284,26 @@ def _copied_click_quantities(rows: pl.DataFrame, columns: Sequence[str], session
             "copied_clicks": copies / int(rows[CLICK].sum()),
         }
     return found
+
+
+def _gap_quantities(rows: pl.DataFrame, log: Log) -> dict[str, Quantity]:
+    """Quantities of the effect that positions missing on a page have on the rows below."""
+    effect = (
+        effect_of_missing_rows(rows.head(_ROWS_OF_PAGES)) if SESSION in rows.columns and not log.roles.cell else None
+    )
+    if effect is None:
+        return {}
+    score, factor, missing = effect
+    position, can_query = log.roles.position, log.raw is None and not log.raw_sources and log.request.query is None
+    how = ""
+    if position is not None and can_query and not log.nesting:
+        how = f": {sql_of_places(log.roles.session, position, log.request.rules.position_base)}"
+    return {
+        "missing_score": score,
+        "missing_factor": factor,
+        "missing_change": factor**missing - 1,
+        "numbered_as_shown": how,
+    }
 
 
 def _order_quantities(rows: pl.DataFrame) -> dict[str, Quantity]:

@@ -116,6 +116,14 @@ def sql_counted_from(column: str, shift: int, condition: str) -> str:
     return sql_option(f"SELECT * REPLACE ({number} AS {name}) FROM {VIEW}")
 
 
+def sql_of_places(page: Sequence[str], position: str, base: int) -> str:
+    """The option that numbers the rows of each page from `base` on in the order of their positions, for messages."""
+    name, by = sql_name(position), ", ".join(map(sql_name, page))
+    place = f"row_number() OVER (PARTITION BY {by} ORDER BY CAST({name} AS BIGINT))"
+    place = place if base == 1 else f"{place} + {base - 1}"
+    return sql_option(f"SELECT * REPLACE ({place} AS {name}) FROM {VIEW}")
+
+
 def sql_unnested(columns: Sequence[str]) -> str:
     """The option that makes a row of each entry of lists, for messages."""
     names = [*map(sql_name, columns)]

@@ -1,16 +1,18 @@
 """What rows do not show: clicks that go with rows that are left out, and rows that were chosen by their clicks."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from command_results import Run, manifest_of
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
-CLICK = pl.col("click")
+CLICK, FILTERED = pl.col("click"), "positions-before-a-filter"
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +146,30 @@ def test_pages_that_are_logged_again_as_they_grow_are_told(
     run_in_process("collect", "log.parquet", "-o", "out", code=0)
 
     assert reasons_of(tmp_path / "out")["pages-never-clicked"]["figures"]["position"] == 4
+
+
+def test_positions_that_are_ranks_before_a_filter_stop_and_the_query_that_is_named_mends_them(
+    run_in_process: Run, tmp_path: Path
+) -> None:
+    shown = simulate(SimulationOptions(n_sessions=12_000, n_queries=20, n_positions=8, seed=2)).log
+    rank = pl.col("position") + pl.col("left_out").cum_sum().over("session")
+    left_out = (pl.concat_str("session", "position").hash(seed=3) % 3 == 0).cast(pl.Int32).alias("left_out")
+    shown.with_columns(left_out).with_columns(position=rank).write_parquet(tmp_path / "log.parquet")
+
+    run_in_process("fit", "log.parquet", "-o", "out", "--no-compare", code=1)
+    found = reasons_of(tmp_path / "out")
+    words = shlex.split(found[FILTERED]["sentence"].partition("shown: ")[2].removesuffix("."))
+    run_in_process("fit", "log.parquet", *words, "-o", "mended", "--no-compare", code=0)
+
+    assert {code for code, reason in found.items() if reason["severity"] == "stop"} == {FILTERED}
+    assert FILTERED not in reasons_of(tmp_path / "mended")
+    truth = 1 / np.arange(2, 9)
+    wrong, right = (
+        pl.read_parquet(tmp_path / name / "propensities.parquet").filter(pl.col("position").is_between(2, 8))
+        for name in ("out", "mended")
+    )
+    assert (wrong["propensity"].to_numpy() > truth).all()
+    assert np.abs(np.log(right["propensity"].to_numpy() / truth) / right["std_error"].to_numpy()).max() < 3
 
 
 def test_gaps_say_how_wrong_the_number_is_at_worst(run_in_process: Run, tmp_path: Path, log: pl.DataFrame) -> None:

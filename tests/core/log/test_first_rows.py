@@ -2,6 +2,8 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
+from itertools import combinations
 
 import numpy as np
 import polars as pl
@@ -9,7 +11,14 @@ import pytest
 from present import present
 from small_logs import log_by_value
 
-from posbias.core.log.first_rows import page_level_columns, page_order, relevance_score, rounded_ids
+from posbias.core.arrays.count_table import Flags
+from posbias.core.log.first_rows import (
+    effect_of_missing_rows,
+    page_level_columns,
+    page_order,
+    relevance_score,
+    rounded_ids,
+)
 
 KINDS = {
     "nothing": "the column is drawn at random",
@@ -120,3 +129,57 @@ def test_ids_that_a_spreadsheet_rounded_are_known_by_their_form() -> None:
     assert rounded_ids(pl.Series([1, 2, 1_000_000, 400_638_133_393])) is None
     assert rounded_ids(pl.Series([4006381333931, 4006380000000])) == "4006380000000"
     assert rounded_ids(pl.Series([4.00638e12, math.nan])) == "4006380000000"
+
+
+Chosen = Callable[[np.random.Generator, Flags], Flags]
+FEWER: dict[str, tuple[Chosen, bool]] = {  # rows that go missing, and whether they were left out before the page
+    "results left out before the page": (lambda rng, click: rng.random(click.shape) < 0.2, True),
+    "rows lost by chance": (lambda rng, click: rng.random(click.shape) < 0.2, False),
+    "rows without a click, thinned out": (lambda rng, click: (rng.random(click.shape) < 0.5) & ~click, False),
+    "rows of users who click more": (
+        lambda rng, click: (rng.random(click.shape) < 0.3) & (click.sum(1, keepdims=True) > 1),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("which", FEWER)
+@pytest.mark.parametrize("seed", range(3))
+def test_positions_that_are_ranks_before_a_filter_show_below_the_rows_that_it_left_out(which: str, seed: int) -> None:
+    missing, shown_without = FEWER[which]
+    rng = np.random.default_rng(seed)
+    doc = rng.permuted(np.tile(np.arange(12), (12_000, 1)), axis=1)[:, :8]
+    attractive, position = 0.7 * rng.random(12), np.arange(1, 9)
+    left_out = missing(rng, np.zeros(doc.shape, bool)) & shown_without
+    place = np.maximum(position - np.cumsum(left_out, axis=1), 1)
+    click = (rng.random(doc.shape) < attractive[doc]) & (rng.random(doc.shape) < 1 / place)
+    logged = ~left_out if shown_without else ~missing(rng, click)
+    columns = {
+        "session": np.repeat(np.arange(12_000), 8),
+        "query": np.zeros(doc.size, np.int64),
+        "doc": doc.ravel(),
+        "position": np.tile(position, 12_000),
+        "click": click.ravel().astype(np.int8),
+    }
+
+    effect = effect_of_missing_rows(pl.DataFrame(columns).filter(pl.Series(logged.ravel())))
+
+    assert effect is not None
+    assert (effect[0] > 4) == shown_without
+    assert effect[1] > 1.05 or not shown_without
+
+
+def test_the_score_of_missing_rows_is_that_of_all_permutations_of_clicks_within_a_stratum() -> None:
+    above = np.array([1, 1, 1, 0, 0])  # of one missing position, whether it is above document "b" at position 3
+    rows = [(page, 3, "b", int(page < 2)) for page in range(5)]
+    for page, is_above in enumerate(above):
+        rows += [(page, place, f"{page} {place}", 0) for place in ((1,) if is_above else (1, 2, 5))]
+    log = pl.DataFrame(rows, ["session", "position", "doc", "click"], orient="row").with_columns(query=pl.lit("q"))
+
+    effect = effect_of_missing_rows(log)
+
+    sums = np.array([above[[*clicked]].sum() for clicked in combinations(range(5), 2)])
+    assert effect is not None
+    assert effect[0] == pytest.approx((2 - sums.mean()) / sums.std())
+    assert effect[1] == pytest.approx(math.exp((2 - sums.mean()) / (2 / 5 * ((above - above.mean()) ** 2).sum())))
+    assert effect[2] == 1
