@@ -1,6 +1,7 @@
 """`--arm`: what fits of logs and statistics say of experiment arms, and where arms cannot be compared."""
 
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_training_files_are_not_made_from_the_bent_curve(run_in_process: Run, lo
 def test_what_arms_say_has_its_severity_and_names_what_it_rests_on(
     run_in_process: Run, logs: Path, tmp_path: Path
 ) -> None:
-    said = {}
+    said = dict[str, CompletedProcess[str]]()
     for name, code, exit_code in (
         ("fixed", "arms-agree", 0),
         ("alike", "arms-say-too-little", 0),
