@@ -211,7 +211,8 @@ def _teams(view: LogView) -> list[Finding]:
         team, ranks = page_structure.find_teams_of_ubi(view.sources()), ()
     else:
         log = view.opened
-        team, ranks = next((name for name, _ in page_structure.find_drafts(log)), None), page_structure.ranks_of(log)
+        team = next((name for name, _ in page_structure.find_drafts(log)), None)
+        ranks = () if team is None else page_structure.ranks_of(log)
     if team is None:
         return []
     named = chain(("--team", team), *zip(("--rank-a", "--rank-b"), ranks, strict=False), ("-o", "DIR"))

@@ -20,7 +20,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -389,6 +389,22 @@ def metarank_feed(log: Log) -> Files:
     return {"feed.jsonl": [event | {"fields": []} for event in found]}
 
 
+def dotted(event: Event) -> Event:
+    names = {"event.action": event["event"]["action"], "session.id": event["session"]["id"]}
+    return names | {name: value for name, value in event.items() if name not in {"event", "session"}}
+
+
+WRAPPED: dict[str, Callable[[Event], object]] = {
+    "hits": lambda event: {"_index": "x", "_id": "1", "_score": 1.0, "_source": event},
+    "index and tab": lambda event: "events\t" + json.dumps(event),
+    "dotted names": dotted,
+    "numbers as times": lambda event: (
+        event | {"@timestamp": int(datetime.fromisoformat(event["@timestamp"]).timestamp() * 1000)}
+    ),
+}
+"""Ways in which documents of Elasticsearch are exported."""
+
+
 def behavioral_analytics(log: Log, *, wrap: Callable[[Event], object] = lambda event: event) -> Files:
     """Events of Elasticsearch's behavioral analytics."""
     queries = {page.number: page.query for page in log.pages}
@@ -451,6 +467,11 @@ def ubi(log: Log) -> Files:
     """OpenSearch UBI: clicks, and queries with hit lists."""
     clicks = [ubi_event(_name(click.page), "click", click.doc) for click in log.clicks]
     return {"ubi.ndjson": [*clicks, *(ubi_query(_name(page.number), page.query, page.docs) for page in log.pages)]}
+
+
+def ubi_hits(log: Log) -> Files:
+    """The same as answers to searches hold them."""
+    return {"ubi.ndjson": map(WRAPPED["hits"], ubi(log)["ubi.ndjson"])}
 
 
 def ubi_bulk(log: Log) -> Files:
@@ -811,9 +832,14 @@ FORMS: dict[str, Form] = {
     "metarank": Form(metarank, "--input-format metarank"),
     "metarank's feed": Form(metarank_feed, "--input-format metarank --no-query", no_query=True),
     "behavioral analytics": Form(behavioral_analytics, "--input-format elasticsearch"),
+    **{
+        f"behavioral analytics, {name}": Form(partial(behavioral_analytics, wrap=wrap), "--input-format elasticsearch")
+        for name, wrap in WRAPPED.items()
+    },
     "relevance prediction": Form(relevance_prediction, "--input-format yandex"),
     "personalized search": Form(personalized_search, "--input-format yandex"),
     "ubi": Form(ubi, "--input-format ubi"),
+    "ubi, hits": Form(ubi_hits, "--input-format ubi"),
     "ubi, bulk": Form(ubi_bulk, "--input-format ubi"),
     "ubi 1.0": Form(ubi_1_0, "--input-format ubi"),
     "ubi, impressions as events": Form(

@@ -1,8 +1,6 @@
 """Raw files of known sources: what belongs together, what ids and times are, and how they may be exported."""
 
-import json
 import re
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from uuid import NAMESPACE_OID, uuid5
@@ -11,8 +9,7 @@ import polars as pl
 import pytest
 from command_results import Output, Posbias, Refused
 from log_faults import SMALL, changed, search, write_small
-from log_forms import FORMS, Click, Event, Log, behavioral_analytics, mixpanel_events, small_log, write
-from polars.testing import assert_frame_equal
+from log_forms import FORMS, Click, Event, Log, mixpanel_events, small_log, write
 
 from posbias.io.log.sql import Query, result_of
 from posbias.io.log.text import find_log_files
@@ -92,31 +89,6 @@ def test_the_second_page_of_a_search_begins_below_the_first(posbias: Posbias, tm
     found = posbias("collect", *write_small(tmp_path, "behavioral analytics", lines), *ELASTICSEARCH)
     lower = found.statistics.filter(pl.col("position") > 3)
     assert lower.select("doc", "position", "clicks").rows() == [("d", 4, 0), ("e", 5, 1)]
-
-
-def dotted(event: Event) -> Event:
-    names = {"event.action": event["event"]["action"], "session.id": event["session"]["id"]}
-    return names | {name: value for name, value in event.items() if name not in {"event", "session"}}
-
-
-WRAPPED: dict[str, Callable[[Event], object]] = {
-    "hits": lambda event: {"_index": "x", "_id": "1", "_score": 1.0, "_source": event},
-    "index and tab": lambda event: "events\t" + json.dumps(event),
-    "dotted names": dotted,
-    "numbers as times": lambda event: (
-        event | {"@timestamp": int(datetime.fromisoformat(event["@timestamp"]).timestamp() * 1000)}
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("wrapped", WRAPPED)
-def test_events_of_elasticsearch_are_read_however_they_were_exported(
-    posbias: Posbias, tmp_path: Path, wrapped: str
-) -> None:
-    plain = posbias("collect", *write_small(tmp_path, "behavioral analytics"), *ELASTICSEARCH)
-    files = write(tmp_path, behavioral_analytics(SMALL, wrap=WRAPPED[wrapped]))
-    assert_frame_equal(posbias("collect", *files, *ELASTICSEARCH).statistics, plain.statistics)
 
 
 def test_what_is_a_click_of_metarank_is_said_by_its_types(posbias: Posbias, tmp_path: Path) -> None:

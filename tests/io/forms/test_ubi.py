@@ -3,7 +3,7 @@
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,34 +174,17 @@ def test_the_events_of_the_official_sample_have_positions_where_they_can_be_know
 
 def test_more_damaged_lines_than_allowed_stop_the_run(run_in_process: Run, tmp_path: Path) -> None:
     path = written(tmp_path / "ubi.ndjson", [*GOOD_HITS, '"{text}"', "{"])
-    done = run_in_process("collect", path, *UBI, "--on-bad-rows", "drop", "-o", tmp_path / "out")
-    assert done.returncode == 2
+    done = run_in_process("collect", path, *UBI, "--on-bad-rows", "drop", "-o", tmp_path / "out", code=2)
     total = len(GOOD_HITS) + 2
     assert f"would leave out 2 of {total} lines ({200 / total:.3g} %), and at most 5 % may be left out" in done.stderr
     assert "2 x lines that are not a JSON object" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("wrapped", ["hits", "index and tab", "oldest hit lists"])
-def test_documents_are_read_however_they_were_exported(posbias: Posbias, tmp_path: Path, wrapped: str) -> None:
-    writers: dict[str, Callable[[str], str]] = {
-        "hits": lambda line: f'{{"_index": "ubi", "_id": "1", "_source": {line}}}',
-        "index and tab": lambda line: f"ubi_events\t{line}",
-        "oldest hit lists": lambda line: line.replace("query_response_hit_ids", "query_response_objects_ids"),
-    }
-    plain = [json.dumps(document) for document in GOOD_HITS]
-    whole = posbias("collect", written(tmp_path / "plain.ndjson", plain), *UBI)
-    found = posbias("collect", written(tmp_path / "other.ndjson", map(writers[wrapped], plain)), *UBI)
-    assert found.manifest["rows"] == whole.manifest["rows"]
-    assert found.manifest["statistics"]["clicks"] == 2
-
-
 def test_where_no_event_is_a_click_the_actions_that_occur_are_named(run_in_process: Run, tmp_path: Path) -> None:
     shown = [document for document in GOOD_HITS if "action_name" not in document]
     others = [ubi_event("p1", "product_click", "b"), ubi_event("p2", "product_click", "b"), ubi_event("p1", "scroll")]
-    done = run_in_process("collect", written(tmp_path / "ubi.ndjson", [*shown, *others]), *UBI, "-o", "out")
-    assert done.returncode == 2
+    done = run_in_process("collect", written(tmp_path / "ubi.ndjson", [*shown, *others]), *UBI, "-o", "out", code=2)
     said = " ".join(done.stderr.split())
     assert "no event has the action click (--click-actions), so that nothing is clicked" in said
     assert "The actions that occur are: product_click (2), scroll (1)." in said
