@@ -42,7 +42,7 @@ def words(text: str) -> str:
 
 @pytest.mark.slow
 def test_arms_show_what_a_log_without_them_hides(run_in_process: Run, logs: Path, tmp_path: Path) -> None:
-    assert run_in_process("fit", logs / "knows.parquet", "--no-compare", "-o", "plain").returncode == 0
+    run_in_process("fit", logs / "knows.parquet", "--no-compare", "-o", "plain", code=0)
     done = run_in_process("fit", logs / "knows.parquet", *ARM, "-o", "fit", code=1)
 
     assert "Do not use: experiment arms contradict the propensities." in words(done.stderr)

@@ -1,11 +1,10 @@
 """`posbias fit --for-each`: for every value what a fit of its rows alone gives, the log read once, doubts marked."""
 
-import json
 from pathlib import Path
 
 import polars as pl
 import pytest
-from command_results import Output
+from command_results import Output, manifest_of
 from polars.testing import assert_frame_equal
 from workshop import RunPosbias as Run
 
@@ -55,10 +54,10 @@ def test_each_value_gets_what_a_fit_of_its_rows_alone_gives(
     run_in_process: Run, log: Path, options: str, tmp_path: Path
 ) -> None:
     words = options.split()
-    assert run_in_process("fit", log, *words, "--for-each", "market", "-o", "each").returncode in {DONE, WITH_DOUBTS}
+    run_in_process("fit", log, *words, "--for-each", "market", "-o", "each", code=(DONE, WITH_DOUBTS))
     for market in ("de", "fr"):
         pl.read_parquet(log).filter(market=market).write_parquet(tmp_path / f"{market}.parquet")
-        assert run_in_process("fit", f"{market}.parquet", *words, "-o", market).returncode in {DONE, WITH_DOUBTS}
+        run_in_process("fit", f"{market}.parquet", *words, "-o", market, code=(DONE, WITH_DOUBTS))
         each, alone = Output(tmp_path / "each" / f"market={market}"), Output(tmp_path / market)
         assert_frame_equal(each.propensities, alone.propensities, check_exact=True)
         assert_frame_equal(each.attractiveness, alone.attractiveness, check_exact=True)
@@ -80,7 +79,7 @@ def test_the_log_is_read_once(run_in_process: Run, log: Path, monkeypatch: pytes
         return read(self, *words, **more)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(LocalEngine, "read", counted)
-    assert run_in_process("fit", log, "--for-each", "market", "--no-compare", "-o", "each").returncode == DONE
+    run_in_process("fit", log, "--for-each", "market", "--no-compare", "-o", "each", code=DONE)
     assert len(times) == 1
 
 
@@ -159,10 +158,10 @@ def test_what_does_not_tell_the_rows_of_a_value_is_not_weighed_by_its_fit(
 
 @pytest.mark.slow
 def test_what_builds_on_a_fit_takes_that_of_a_value_and_is_told_so(run_in_process: Run, log: Path) -> None:
-    assert run_in_process("fit", log, "--for-each", "market", "--no-compare", "-o", "each").returncode == DONE
+    run_in_process("fit", log, "--for-each", "market", "--no-compare", "-o", "each", code=DONE)
 
-    assert run_in_process("weight", log, "--propensities", "each/market=de", "-o", "rows").returncode == DONE
-    assert run_in_process("compare", "each/market=de", "each/market=fr").returncode == DONE
+    run_in_process("weight", log, "--propensities", "each/market=de", "-o", "rows", code=DONE)
+    run_in_process("compare", "each/market=de", "each/market=fr", code=DONE)
     shown = run_in_process("show", "each", code=DONE)
     assert "a fit for each market: 2 of 2 reliable" in shown.stdout
     assert "each/market=de" in run_in_process("explore", "each", "-o", "no").stderr
@@ -173,10 +172,10 @@ def test_the_whole_is_replaced_as_one_and_not_where_something_else_lies_in_it(
     run_in_process: Run, log: Path, tmp_path: Path
 ) -> None:
     words = ("fit", log, "--for-each", "market", "-o", "each")
-    assert run_in_process(*words).returncode == DONE
-    listed = json.loads((tmp_path / "each" / "manifest.json").read_text(encoding="utf-8"))["files"]
+    run_in_process(*words, code=DONE)
+    listed = manifest_of(tmp_path / "each")["files"]
     assert "market=de/manifest.json" in listed
-    assert run_in_process(*words, "--force").returncode == DONE
+    run_in_process(*words, "--force", code=DONE)
 
     (tmp_path / "each" / "market=de" / "notes.txt").write_text("mine", encoding="utf-8")
     refused = run_in_process(*words, "--force", code=UNUSABLE)

@@ -35,9 +35,9 @@ def test_the_same_fit_gives_the_same_bytes_and_piece_by_piece_the_same_documents
     run_in_process: Run, world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "same"):
-        assert run_in_process("explore", "fit", "-o", name, "--top", "3", "--quiet").returncode == 0
+        run_in_process("explore", "fit", "-o", name, "--top", "3", "--quiet", code=0)
     monkeypatch.setattr("posbias.io.jobs.exploring._ROWS_AT_ONCE", 7)
-    assert run_in_process("explore", "fit", "-o", "pieces", "--top", "3", "--quiet").returncode == 0
+    run_in_process("explore", "fit", "-o", "pieces", "--top", "3", "--quiet", code=0)
     for name in FILES:
         assert (world / "one" / name).read_bytes() == (world / "same" / name).read_bytes()
     one, pieces = (pl.read_parquet(world / folder / "documents.parquet") for folder in ("one", "pieces"))

@@ -10,6 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import polars as pl
 import pytest
+from command_results import manifest_of
 from typer.testing import CliRunner
 from workshop import RunPosbias as Run
 
@@ -66,7 +67,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exported(run: Run, place: Path, out: Path, engine: str, *more: str, code: int = 0) -> dict[str, Any]:
     """Export, and return the manifest."""
     run("export", "ranker", "--engine", engine, *more, "-o", out, "--quiet", cwd=place, code=code)
-    return json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    return manifest_of(out)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -321,7 +322,7 @@ def test_a_ranker_that_was_trained_for_an_engine_needs_no_default_and_no_row_of_
     for version in ("2.11", "3.2", "3.8"):
         words = ("--engine", "opensearch", "--engine-version", version, *table)
         run_in_process("export", tmp_path / "ranker", *words, "-o", tmp_path / version, code=0)
-        manifest = json.loads((tmp_path / version / "manifest.json").read_text(encoding="utf-8"))
+        manifest = manifest_of(tmp_path / version)
         assert manifest["verdict"] == "good"
         assert "features-rounded" not in [one["code"] for one in manifest["reasons"]]
         assert manifest["export"]["agreement"]["features"]["holds"]

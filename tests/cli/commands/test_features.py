@@ -94,22 +94,6 @@ def one_line(done: CompletedProcess[str]) -> str:
 
 
 @pytest.mark.slow
-def test_theta_is_found_where_no_pair_repeats(fit: Fit) -> None:
-    found, done = fit(*FEATURES, "--ranker-score", "score")
-    assert done.returncode == 0
-    table = found.propensities
-    assert table["moment_propensity"].null_count() == 0
-    assert (table["ci_low"].to_numpy() <= THETA).all()
-    assert (table["ci_high"].to_numpy() >= THETA).all()
-    naive = table["ctr"].to_numpy() / table["ctr"][0]
-    off = np.abs(table["propensity"].to_numpy() / THETA - 1)[1:]
-    assert off.mean() < 0.1 < np.abs(naive / THETA - 1)[1:].mean()
-    assert table["identified"].all()
-    estimate = found.manifest["estimate"]
-    assert (estimate["method"], estimate["errors_by"], estimate["clusters"]) == ("features", "session", 3_000)
-
-
-@pytest.mark.slow
 def test_a_table_of_features_says_the_same_as_columns_of_the_log(fit: Fit, place: Path) -> None:
     in_log, _ = fit(*FEATURES)
     in_table, _ = fit("--method", "features", "--features", str(place / "features.parquet"))

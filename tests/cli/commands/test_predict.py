@@ -1,6 +1,5 @@
 """`posbias predict`: what it writes and says of rankings, from a log and from statistics, and what it refuses."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from command_results import manifest_of
 from polars.testing import assert_frame_equal
 from workshop import RunPosbias as Run
 
@@ -90,7 +90,7 @@ def test_the_better_ranking_is_predicted_to_get_more_clicks(predict: Predict, pl
     assert top["difference"] > good["difference"] > 0
     assert "good: +" in said(done)
     assert "An A/B test needs about" in said(done)
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    manifest = manifest_of(tmp_path / "out")
     assert manifest["command"] == "predict"
     assert [entry["name"] for entry in manifest["rankings"]] == ["good", "bad", "one"]
     pages = (
@@ -107,7 +107,7 @@ def test_how_far_a_verdict_holds_is_the_same_on_disk_and_stands_in_the_report(
     verdicts = list[list[dict[str, Any]]]()
     for memory in ("2GiB", "256MiB"):
         done = predict("--scores", "good.parquet", "--scores", "bad.csv", "--memory", memory)
-        verdicts.append(json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["verdicts"])
+        verdicts.append(manifest_of(tmp_path / "out")["verdicts"])
     assert_frame_equal(*map(pl.DataFrame, verdicts), rel_tol=1e-9)
     good, bad = verdicts[0]
     assert (good["ranking"], good["other"], good["verdict"]) == ("good", "the log's own order", "better")
@@ -145,9 +145,7 @@ def test_contexts_have_predictions_of_their_own_and_a_report_shows_what_changes(
     parts = pl.read_parquet(tmp_path / "out" / "predictions_by_part.parquet")
     assert parts["part"].to_list() == ["top 3", "device=desktop", "device=phone"]
     assert parts.filter(pl.col("part") != "top 3")["pages"].sum() == 4_000
-    changed = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["predictions"][0][
-        "changed_queries"
-    ]
+    changed = manifest_of(tmp_path / "out")["predictions"][0]["changed_queries"]
     assert len(changed) == 20
     assert {len(query["after"]) for query in changed} == {6}
     pytest.importorskip("vl_convert")
@@ -200,7 +198,7 @@ def test_queries_without_scores_are_left_out_and_named(predict: Predict, tmp_pat
     done = predict("--scores", "some.parquet", "--scores", "good.parquet")
     assert done.returncode == DONE, done.stderr
     assert "some has scores for the queries of" in said(done)
-    some, good = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))["rankings"]
+    some, good = manifest_of(tmp_path / "out")["rankings"]
     assert 0 < some["pages"] < good["pages"] == 4_000
 
 
@@ -287,12 +285,11 @@ def test_a_cascade_is_refused(run_in_process: Run, tmp_path: Path) -> None:
     run_in_process("collect", "log.parquet", "--model", "ubm", "-o", "store", cwd=tmp_path)
     for source in ("store", "log.parquet"):
         words = (source, "--propensities", "fit", "--scores", "good.parquet", "-o", "out", "--force")
-        done = run_in_process("predict", *words, cwd=tmp_path)
-        assert done.returncode == WITH_DOUBTS
+        done = run_in_process("predict", *words, cwd=tmp_path, code=WITH_DOUBTS)
         assert "Clicks on a page depend on each other" in said(done)
         assert "for good, a click model that allows for that (--model ubm) predicts +" in said(done)
     assert "An A/B test needs" not in said(done)
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    manifest = manifest_of(tmp_path / "out")
     assert manifest["prediction"]["slope"]["rejects"]
     assert manifest["prediction"]["slope"]["slope"] < 0.6
 
@@ -306,8 +303,7 @@ def test_clicks_that_make_others_likelier_are_refused_and_both_models_named(
     made.attractiveness.select("query", "doc", score="attractiveness").write_parquet(tmp_path / "good.parquet")
     run_in_process("fit", "log.parquet", "--no-compare", "-o", "fit", cwd=tmp_path)
     words = ("log.parquet", "--propensities", "fit", "--scores", "good.parquet", "-o", "out")
-    done = run_in_process("predict", *words, cwd=tmp_path)
-    assert done.returncode == WITH_DOUBTS
+    done = run_in_process("predict", *words, cwd=tmp_path, code=WITH_DOUBTS)
     assert "where a click makes further clicks likelier, better results bring clicks" in said(done)
     assert "Click models disagree on good by more than the interval (position-based +" in said(done)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from command_results import reseal
+from command_results import manifest_of, reseal
 from typer.testing import CliRunner
 from workshop import RunPosbias as Run
 
@@ -75,7 +75,7 @@ def test_the_curve_has_a_line_for_every_cell(run_in_process: Run, made: dict[str
 
 
 def test_the_manifest_holds_the_propensities(made: dict[str, str]) -> None:
-    manifest = json.loads((folder_of(made) / "by-device" / "manifest.json").read_text(encoding="utf-8"))
+    manifest = manifest_of(folder_of(made) / "by-device")
     table = pl.read_parquet(folder_of(made) / "by-device" / "propensities.parquet")
 
     assert manifest["estimate"]["propensities"] == table.to_dicts()

@@ -60,12 +60,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def rates(folder: Path) -> pl.Series:
-    """The debiased click rate of each document, in their order."""
-    clicked = pl.col("weight").filter(pl.col("label") == 1).sum() / pl.col("weight").sum()
-    return Output(folder).training.group_by("query", "doc").agg(clicked).sort("query", "doc")["weight"]
-
-
 def test_weights_are_on_one_scale_and_pages_carry_the_number_of_the_cell(
     run_in_process: Run, place: Path, tmp_path: Path
 ) -> None:
@@ -104,21 +98,6 @@ def test_a_table_of_ones_own_weighs_by_cell(run_in_process: Run, place: Path, tm
     weighed = pl.read_parquet(log).filter(pl.col("click") == 1).group_by("query", "doc").agg(true_weight().sum())
     clicked = Output(tmp_path / "out").training.filter(label=1).sort("query", "doc")
     np.testing.assert_allclose(clicked["weight"], weighed.sort("query", "doc")["literal"])
-
-
-@pytest.mark.slow
-def test_debiased_click_rates_are_those_of_true_weights(run_in_process: Run, tmp_path: Path) -> None:
-    log, gamma = blocks(4, 40_000)
-    log.write_parquet(tmp_path / "log.parquet")
-    words = ("log.parquet", "--cell", "block", "--timestamp", "none", "--no-compare")
-    run_in_process("run", *words, "-o", "run", code=0)
-    run_in_process("weight", "log.parquet", "--propensities", "run", "-o", "again", code=0)
-    ours = rates(tmp_path / "run")
-    by_truth = log.group_by("query", "doc").agg((true_weight() * pl.col("click")).sum() / pl.len()).sort("query", "doc")
-    assert ours.equals(rates(tmp_path / "again"))
-    ratio = ours.to_numpy() / by_truth["literal"].to_numpy()
-    assert np.abs(ratio - 1).max() < 0.02
-    assert np.abs(np.log(by_truth["literal"].to_numpy() / gamma.ravel())).mean() < 0.1
 
 
 @pytest.mark.slow_after(1)

@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import polars as pl
 import pytest
 from command_results import manifest_of
-from workshop import Make, MountTmpfs, RunPosbias, Workshop, assert_refused, attempt, case, csv_text, good_rows, without
+from workshop import Make, MountTmpfs, RunPosbias, Workshop, assert_refused, attempt, case, good_rows, without
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -93,33 +93,6 @@ def test_a_read_only_place_is_named(workshop: Workshop, read_only_place: Path, n
 def test_a_read_only_place_for_temporary_files_is_named(workshop: Workshop, read_only_place: Path) -> None:
     done = workshop.run("run", workshop.log(), "-o", workshop.output, "--temp-dir", read_only_place)
     assert_refused(done, workshop, str(read_only_place), "Read-only file system")
-
-
-@pytest.mark.parametrize("named", ["log.csv", "*.csv", "."])
-def test_force_never_deletes_the_logs(workshop: Workshop, named: str) -> None:
-    log = workshop.log()
-    done = workshop.run("run", workshop.folder / named, "-o", workshop.folder, "--force")
-    assert_refused(done, workshop, str(workshop.folder), "--force")
-    assert log.read_text(encoding="utf-8") == csv_text(good_rows())
-
-
-def test_force_never_deletes_the_clicks_that_are_joined(workshop: Workshop) -> None:
-    shown_log = workshop.log(rows=without("click"))
-    held = workshop.folder / "held"
-    held.mkdir()
-    clicked = [{"session": row["session"], "doc": row["doc"]} for row in good_rows() if row["click"]]
-    clicks = workshop.log("held/clicks.csv", clicked)
-    done = workshop.run("run", shown_log, "--clicks", clicks, "-o", held, "--force")
-    assert_refused(done, workshop, "--force")
-    assert clicks.read_text(encoding="utf-8") == csv_text(clicked)
-
-
-def test_force_never_deletes_the_propensities_that_are_read(workshop: Workshop) -> None:
-    log, fit = workshop.log(), workshop.folder / "fit"
-    assert workshop.run("fit", log, "-o", fit).returncode == 0
-    done = workshop.run("weight", log, "--propensities", fit, "-o", fit, "--force")
-    assert_refused(done, workshop, str(fit), "--force")
-    assert (fit / "propensities.parquet").is_file()
 
 
 # --- options --------------------------------------------------------------------------------------------------
@@ -233,7 +206,7 @@ def test_a_result_among_the_logs_is_not_read_as_a_log(run_in_process: RunPosbias
     again = run_in_process("run", logs, "-o", logs / "out", "--force")
 
     assert (first.returncode, again.returncode) == (0, 0), again.stderr
-    assert json.loads((logs / "out" / "manifest.json").read_text())["rows"]["read"] == 1200
+    assert manifest_of(logs / "out")["rows"]["read"] == 1200
 
 
 def test_a_name_that_looks_like_a_pattern_is_a_name(
@@ -241,7 +214,7 @@ def test_a_name_that_looks_like_a_pattern_is_a_name(
 ) -> None:
     frame.write_ndjson(tmp_path / "a[1] *?.ndjson")
 
-    assert run_in_process("fit", "a[1] *?.ndjson", "-o", "out").returncode == 0
+    run_in_process("fit", "a[1] *?.ndjson", "-o", "out", code=0)
 
 
 def test_folders_of_a_partitioned_log_are_decoded(
@@ -267,12 +240,12 @@ def test_statistics_of_one_table_and_of_two_add_up(
     clicked = second.filter(pl.col("click") == 1).select("session", "doc")
     stray = pl.DataFrame({"session": [9999], "doc": [1]}, schema=clicked.schema)
     pl.concat([clicked, stray]).write_parquet(tmp_path / "clicks.parquet")
-    assert run_in_process("collect", "first.parquet", "-o", "s1").returncode == 0
-    assert run_in_process("collect", "shown.parquet", "--clicks", "clicks.parquet", "-o", "s2").returncode == 0
+    run_in_process("collect", "first.parquet", "-o", "s1", code=0)
+    run_in_process("collect", "shown.parquet", "--clicks", "clicks.parquet", "-o", "s2", code=0)
 
     run_in_process("fit", "s1", "s2", "-o", "out", code=0)
 
-    rows = json.loads((tmp_path / "out" / "manifest.json").read_text())["rows"]
+    rows = manifest_of(tmp_path / "out")["rows"]
     lost = {"clicks on a page that was not recorded": 1}
     clicks = {"read": clicked.height + 1, "joined": clicked.height, "repeated": 0, "lost": lost, "by_position": {}}
     assert rows == {"read": 1200, "used": 1200, "clicks": clicks, "rejected": {}}
@@ -304,13 +277,3 @@ def test_columns_that_are_guessed_are_said_even_in_quiet(run_in_process: Run, tm
     said = [line for line in done.stderr.splitlines() if "guessed" in line]
     named = "--query search_term --doc objectID --position slot"
     assert said[-1] == f"! Columns were guessed from their names: {named}. Name them, or others, to be sure."
-
-
-def test_a_header_in_one_piece_is_no_reason_to_guess(run_in_process: Run, tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_text("query;doc;position;click\na;b;1;0\n")
-
-    refused = run_in_process("collect", "log.csv", "-o", "out", code=2)
-
-    assert "The columns seem to be separated by ';'" in refused.stderr
-    assert "Try: posbias collect --separator ';' log.csv" in refused.stderr
-    assert "--query" not in refused.stderr.partition("Try:")[2]

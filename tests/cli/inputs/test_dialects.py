@@ -1,12 +1,12 @@
 """Text files of other dialects on the command line: nothing is applied by itself, and what to say is said."""
 
-import json
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
+from command_results import manifest_of
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -24,7 +24,7 @@ STOPPED: list[tuple[Callable[[Path], object], str, str]] = [
 
 def counted(folder: Path) -> object:
     """What statistics count."""
-    return json.loads((folder / "out" / "manifest.json").read_text(encoding="utf-8"))["statistics"]
+    return manifest_of(folder / "out")["statistics"]
 
 
 @pytest.mark.parametrize(("write", "options", "said"), STOPPED)
@@ -59,7 +59,7 @@ def test_the_dialect_is_that_of_the_clicks_as_well_unless_they_have_types(
     text.drop("click").write_csv(tmp_path / "shown.csv", separator=";")
     name = "clicks.parquet" if in_parquet else "clicks.csv"
     clicks.write_parquet(tmp_path / name) if in_parquet else clicks.write_csv(tmp_path / name, separator=";")
-    assert run_in_process("collect", "plain.csv", "-o", "out").returncode == 0
+    run_in_process("collect", "plain.csv", "-o", "out", code=0)
     plain = counted(tmp_path)
 
     words = f"shown.csv --clicks {name} --separator ; --clicks-click hit --true ja --false nein"

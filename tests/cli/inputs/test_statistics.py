@@ -1,13 +1,12 @@
 """The store of statistics from the command line: the daily job, what is refused, and what `--info` says."""
 
-import json
 import re
 import shutil
 from pathlib import Path
 
 import polars as pl
 import pytest
-from command_results import contents
+from command_results import contents, manifest_of
 from workshop import RunPosbias as Run
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -46,19 +45,19 @@ def days(logs: Path, run_in_process: Run) -> Path:
 
 @pytest.mark.usefixtures("days")
 def test_statistics_may_be_replaced_by_what_holds_all_of_them(run_in_process: Run, tmp_path: Path) -> None:
-    assert run_in_process("collect", f"days/{DAYS[0]}", "-o", "store").returncode == 0
+    run_in_process("collect", f"days/{DAYS[0]}", "-o", "store", code=0)
     refused = run_in_process("collect", "store", f"days/{DAYS[1]}", "-o", "store", code=2)
     assert "--force" in refused.stderr
     run_in_process("collect", "store", f"days/{DAYS[1]}", "-o", "store", "--force", code=0)
 
-    manifest = json.loads((tmp_path / "store" / "manifest.json").read_text())
+    manifest = manifest_of(tmp_path / "store")
     assert [segment["days"] for segment in manifest["segments"]] == [[DAYS[0]], [DAYS[1]]]
 
 
 @pytest.mark.usefixtures("days")
 def test_statistics_that_the_result_would_not_hold_are_not_replaced(run_in_process: Run, tmp_path: Path) -> None:
     day, inside = f"days/{DAYS[0]}", f"days/{DAYS[1]}"
-    assert run_in_process("collect", day, "-o", "store").returncode == 0
+    run_in_process("collect", day, "-o", "store", code=0)
     before = contents(tmp_path)
     for words, why in (
         (("store", "--decay", "0.9", "-o", "store"), "--force would delete"),  # the counts would be lost
@@ -117,7 +116,7 @@ def test_what_cannot_work_is_refused_by_name_and_writes_nothing(run_in_process: 
 @pytest.mark.slow
 def test_info_says_in_80_columns_what_statistics_hold(run_in_process: Run, inputs: Path) -> None:
     before = contents(inputs)
-    assert run_in_process("collect", "s", "exact", "-o", "store").returncode == 0
+    run_in_process("collect", "s", "exact", "-o", "store", code=0)
     done = run_in_process("collect", "--info", "store", "decayed", "no-days", code=0)
 
     assert done.stderr == ""

@@ -120,8 +120,7 @@ def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
         (tmp_path / "posbias.toml").write_text("min-propensity = 0.02\n", encoding="utf-8")
     flags = ("--min-propensity", "0.04") if flag else ()
     variables = {"POSBIAS_MIN_PROPENSITY": "0.03"} if environment else {}
-    done = run_in_process("run", log, "-o", "out", *flags, **variables)
-    assert done.returncode == 0, done.stderr
+    run_in_process("run", log, "-o", "out", *flags, **variables, code=0)
     assert options_of(tmp_path / "out")["min-propensity"] == expected
 
 
@@ -302,7 +301,7 @@ def test_fit_and_weight_give_the_bytes_of_run(
     doubtful = int("--position-bins" in options)  # positions 3 and 4 differ
     assert run_in_process("run", log, "-o", "run", *options).returncode == doubtful
     assert run_in_process("fit", log, "-o", "fit", *options).returncode == doubtful
-    assert run_in_process("weight", log, "--propensities", "fit", "-o", "weight").returncode == 0
+    run_in_process("weight", log, "--propensities", "fit", "-o", "weight", code=0)
     whole = contents(tmp_path / "run")
     parts = contents(tmp_path / "fit") | contents(tmp_path / "weight")
     assert sorted(parts) == sorted(whole)

@@ -10,6 +10,7 @@ from typing import cast
 
 import polars as pl
 import pytest
+from command_results import manifest_of
 from typer.core import TyperGroup, TyperOption
 from typer.main import get_command
 from workshop import RunPosbias as Run
@@ -239,7 +240,7 @@ class Bench:
             files["report"] = sha256(out.read_bytes()).hexdigest()
             out.unlink()
         elif out.exists():
-            manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+            manifest = manifest_of(out)
             for name in ("options", "inputs", "versions", "checksum"):
                 del manifest[name]
             for path in out.rglob("*"):

@@ -143,7 +143,7 @@ def test_a_full_disk_keeps_the_old_result(
     run_in_process: RunPosbias, log: Path, wide_log: Path, tmp_path: Path, mount_tmpfs: MountTmpfs
 ) -> None:
     full = mount_tmpfs(tmp_path / "full", "size=256k")
-    assert run_in_process("run", log, "-o", full / "out").returncode == 0
+    run_in_process("run", log, "-o", full / "out", code=0)
     old = contents(full)
     assert_no_space(run_in_process("run", wide_log, "-o", full / "out", "--force"), full)
     assert contents(full) == old
@@ -231,7 +231,7 @@ def test_a_kill_at_any_moment_leaves_one_whole_result_and_the_next_run_tidies_up
 ) -> None:
     target = results / "out"
     old = results.parent / "old"
-    assert run_in_process("run", log, "-o", old).returncode == 0
+    run_in_process("run", log, "-o", old, code=0)
     whole: list[dict[str, bytes]] = [contents(old) if force else {}]
     run_big = ("run", big_log, "-o", target, "--force", "--temp-dir", scratch, *SMALL_MEMORY)
     with start(clean_environment, *run_big) as process:
@@ -260,7 +260,7 @@ def test_a_kill_at_any_moment_leaves_one_whole_result_and_the_next_run_tidies_up
             json.loads(found["manifest.json"])
             assert pl.read_parquet(target / "propensities.parquet").height > 0
     assert killed > 0
-    assert run_in_process(*run_big).returncode == 0
+    run_in_process(*run_big, code=0)
     assert contents(target) == whole[1]
     assert [path.name for path in results.iterdir()] == ["out"]
     assert left_in(scratch) == []

@@ -12,6 +12,7 @@ from subprocess import CompletedProcess, Popen
 
 import polars as pl
 import pytest
+from command_results import manifest_of
 from patience import PATIENCE, ended
 from workshop import RunPosbias as Run
 
@@ -101,7 +102,7 @@ def test_the_script_that_is_killed_at_any_step_does_the_right_thing_when_it_is_r
     assert "left in place" not in done.stderr
 
     for day in DAYS:
-        assert run_in_process(*line(day, "expected-store")).returncode == 0
+        run_in_process(*line(day, "expected-store"), code=0)
     run_in_process("fit", "expected-store", "--decay", "0.98", "-o", "expected-fit")
     run_in_process("weight", f"logs/{DAYS[1]}.parquet", "--propensities", "expected-fit", "-o", "expected-training")
     assert parts(place / "store") == parts(place / "expected-store")
@@ -115,7 +116,7 @@ def test_training_files_of_an_earlier_day_can_be_asked_for_again(
 ) -> None:
     for day in (*DAYS, DAYS[0]):
         assert daily(day).returncode == 0
-    earlier = json.loads((place / "training" / DAYS[0] / "manifest.json").read_text())
+    earlier = manifest_of(place / "training" / DAYS[0])
 
     assert earlier["rows"]["read"] == pl.read_parquet(place / "logs" / f"{DAYS[0]}.parquet").height
     assert sorted(path.name for path in (place / "training").iterdir()) == list(DAYS)
@@ -134,7 +135,7 @@ def test_a_day_that_is_killed_at_any_step_is_in_the_store_or_not_and_then_goes_i
 ) -> None:
     """Each start finds what the killed ones before it have left. With `renames`, the store is aside for a moment."""
     for day in (*earlier, DAYS[0]):
-        assert run_in_process(*line(day)).returncode == 0
+        run_in_process(*line(day), code=0)
     before = parts(place / "store")
     script = repository / "tests" / "support" / "killed_steps.py"
     done = ended([sys.executable, script, place, "store", how, *line(DAYS[1])])
@@ -143,7 +144,7 @@ def test_a_day_that_is_killed_at_any_step_is_in_the_store_or_not_and_then_goes_i
     tables = [{name for name in files if name.endswith(".parquet")} for files in found]
 
     for day in (*earlier, *DAYS):
-        assert run_in_process(*line(day, "expected")).returncode == 0
+        run_in_process(*line(day, "expected"), code=0)
     assert parts(place / "store") == parts(place / "expected")
     old, new = set(before), set(parts(place / "expected"))
     absent = [number for number, files in enumerate(tables) if not files]
@@ -167,7 +168,7 @@ def test_a_second_run_waits_for_the_first_and_says_so(
     clean_environment: dict[str, str], run_in_process: Run, place: Path
 ) -> None:
     """The first one is this process, which holds what a run holds while it changes the store."""
-    assert run_in_process(*line(DAYS[0])).returncode == 0
+    run_in_process(*line(DAYS[0]), code=0)
     with claimed(place, checksum([os.fsencode(place / "store")]), None):
         second = Popen(
             [sys.executable, "-m", "posbias.cli", *line(DAYS[1])[:-1]],
@@ -200,5 +201,5 @@ def test_days_that_are_added_at_once_are_all_there(clean_environment: dict[str, 
     ]
     assert [process.wait(PATIENCE) for process in started] == [0, 0, 0]
 
-    days = [entry["days"] for entry in json.loads((place / "store" / "manifest.json").read_text())["segments"]]
+    days = [entry["days"] for entry in manifest_of(place / "store")["segments"]]
     assert days == [[day] for day in DAYS]

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from command_results import manifest_of
 from patience import PATIENCE
 from typer.testing import CliRunner
 
@@ -123,7 +124,7 @@ def test_a_result_that_stands_but_is_not_printed_exits_with_1_and_says_so(
         "posbias: error: out is written, but its manifest could not be printed to stdout: "
     )
     for folder in ("out", "silent"):
-        assert json.loads((tmp_path / folder / "manifest.json").read_text())["command"] == command
+        assert manifest_of(tmp_path / folder)["command"] == command
 
 
 @pytest.mark.slow
@@ -136,7 +137,7 @@ def test_what_goes_to_stdout_is_json_in_utf_8_whatever_the_terminal(
     code, printed, _ = runs(("fit", "Größe.parquet", "-o", "out", "--json"))
 
     assert code == 0
-    assert json.loads(printed) == json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert json.loads(printed) == manifest_of(tmp_path / "out")
 
 
 SETTING = "_RJEM_MALLOC_CONF"

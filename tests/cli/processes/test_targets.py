@@ -11,6 +11,7 @@ from subprocess import Popen
 
 import polars as pl
 import pytest
+from command_results import manifest_of
 from patience import PATIENCE, ended
 from workshop import RunPosbias, refused
 
@@ -120,8 +121,8 @@ def test_force_replaces_a_result_and_an_empty_directory(
 ) -> None:
     (results / "empty").mkdir()
     for target in (result, results / "empty"):
-        assert run_in_process("run", log, "-o", target, "--force").returncode == 0
-        assert json.loads((target / "manifest.json").read_bytes())["command"] == "run"
+        run_in_process("run", log, "-o", target, "--force", code=0)
+        assert manifest_of(target)["command"] == "run"
     assert sorted(path.name for path in results.iterdir()) == ["empty", "out"]
 
 
@@ -185,8 +186,13 @@ def test_inputs_the_configuration_and_temporary_files_inside_the_target_are_refu
         ((log, "--features", result / "features.parquet"), "features.parquet"),
         ((result / "log.parquet",), "log.parquet"),
         ((linked,), "linked.parquet"),
+        ((result / "*.parquet",), "log.parquet"),
+        ((result,), "log.parquet"),
+        ((log, "--clicks", result / "log.parquet"), "log.parquet"),
     ):
         refused(run_in_process("run", *words, "-o", result, "--force"), str(result), named, "would delete")
+    weight = ("weight", log, "--propensities", result)
+    refused(run_in_process(*weight, "-o", result, "--force"), str(result), "would delete")
     done = run_in_process("explore", result, "-o", result, "--force")
     refused(done, f"{result}: is a directory that this command uses, which --force would delete. ")
     assert everything_in(result) == before
@@ -381,9 +387,9 @@ def test_a_target_that_another_run_writes_is_said_to_be_taken(
         assert other.stdout.readline() == "writing\n"
         done = run_in_process("run", log, "-o", result, "--force")
         refused(done, "another run of posbias is writing it", f"process {other.pid} ")
-        assert run_in_process("run", log, "-o", results / "beside").returncode == 0
+        run_in_process("run", log, "-o", results / "beside", code=0)
         other.communicate("")
-    assert run_in_process("run", log, "-o", result, "--force").returncode == 0
+    run_in_process("run", log, "-o", result, "--force", code=0)
     assert sorted(path.name for path in results.iterdir()) == ["beside", "out"]
 
 

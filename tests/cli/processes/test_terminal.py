@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from command_results import manifest_of
 from rich.text import Text
 from workshop import RunPosbias
 
@@ -78,7 +79,7 @@ class Ways:
         folder = self.folder / name
         assert not self.run("collect", self.device_log(NAME), "--context", NAME, "-o", folder).returncode
         if edits:
-            manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+            manifest = manifest_of(folder)
             edited = manifest | edits
             edited["checksum"] = checksum_of_content(edited)
             (folder / "manifest.json").write_text(json.dumps(edited), encoding="utf-8")

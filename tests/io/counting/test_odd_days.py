@@ -30,10 +30,9 @@ def days(log: pl.DataFrame, run_in_process: Run, tmp_path: Path) -> list[Statist
     for number in range(N_DAYS):
         day = FIRST + timedelta(days=number)
         log.filter(pl.col("timestamp").dt.date() == day).drop("timestamp").write_parquet(tmp_path / f"{day}.parquet")
-        done = run_in_process("collect", f"{day}.parquet", "--date", day, "-o", f"days/{day}")
-        assert done.returncode == 0, done.stderr
+        run_in_process("collect", f"{day}.parquet", "--date", day, "-o", f"days/{day}", code=0)
     names = sorted(map(str, (tmp_path / "days").iterdir()))
-    assert run_in_process("collect", *names[:3], *names[4:], "-o", "store").returncode == 0
+    run_in_process("collect", *names[:3], *names[4:], "-o", "store", code=0)
     return find_statistics([str(tmp_path / "store"), names[3]])
 
 
@@ -75,8 +74,7 @@ def test_of_a_large_log_as_many_parts_are_read_as_say_enough(
     for rows, parts in ((1, 1), (1 << 20, 6)):
         read.clear()
         monkeypatch.setattr(reading, "_ENOUGH_ROWS", rows)
-        done = run_in_process("collect", "log.parquet", "--timestamp", "timestamp", "-o", f"out-{rows}")
-        assert done.returncode == 0, done.stderr
+        run_in_process("collect", "log.parquet", "--timestamp", "timestamp", "-o", f"out-{rows}", code=0)
         assert parts <= len(read) <= len(list((tmp_path / f"out-{rows}").glob("part-*.parquet")))
     assert len(read) > 1
 
@@ -85,6 +83,6 @@ def test_a_single_day_is_not_read_again(
     log: pl.DataFrame, run_in_process: Run, read: list[Path], tmp_path: Path
 ) -> None:
     log.drop("timestamp").write_parquet(tmp_path / "log.parquet")
-    assert run_in_process("collect", "log.parquet", "--date", "2026-01-05", "-o", "day").returncode == 0
-    assert run_in_process("collect", "log.parquet", "-o", "dayless").returncode == 0
+    run_in_process("collect", "log.parquet", "--date", "2026-01-05", "-o", "day", code=0)
+    run_in_process("collect", "log.parquet", "-o", "dayless", code=0)
     assert read == []

@@ -280,36 +280,11 @@ def test_numbers_are_read_as_collect_reads_them_whatever_their_type(
     assert of_export.manifest["rows"] == of_log.manifest["rows"]
 
 
-@pytest.mark.parametrize(("ending", "case"), [("csv", "pbm"), *(("parquet", case) for case in [*PLANS][1:4])])
-@pytest.mark.slow
-def test_fits_equal_those_of_the_log(
-    posbias: Posbias, query: Query, file: Path, tmp_path: Path, ending: str, case: str
-) -> None:
-    export = tmp_path / f"export.{ending}"
-    {"parquet": pl.DataFrame.write_parquet, "csv": pl.DataFrame.write_csv}[ending](
-        query("duckdb", *PLANS[case]), export
-    )
-    period = ("--period", "day") if case == "days" else ()
-
-    of_log = posbias("fit", file, *log_options(case), *DROP)
-    of_export = posbias("fit", export, *period, *DROP)
-
-    assert of_export.propensities.equals(of_log.propensities)
-    assert of_export.attractiveness.equals(of_log.attractiveness)
-    for layout in ("pointwise", "judgments") if case != "days" else ():  # there, the log has a row more, without a time
-        weighed = [
-            posbias("weight", source, "--propensities", of_log.folder, "--layout", layout, *options, *DROP)
-            for source, options in ((file, COLUMNS), (export, ()))
-        ]
-        assert weighed[0].training.equals(weighed[1].training)
-
-
 def test_an_export_goes_into_a_store_as_a_day(query: Query, run_in_process: Run, tmp_path: Path) -> None:
     query("duckdb").write_parquet(tmp_path / "export.parquet")
-    added = run_in_process(
-        "collect", tmp_path / "export.parquet", "--date", "2026-01-05", "--into", tmp_path / "store", *DROP
+    run_in_process(
+        "collect", tmp_path / "export.parquet", "--date", "2026-01-05", "--into", tmp_path / "store", *DROP, code=0
     )
-    assert added.returncode == 0, added.stderr
     assert set(Output(tmp_path / "store").statistics["period"].cast(pl.String)) == {"2026-01-05"}
 
 
@@ -728,6 +703,5 @@ def test_names_that_cannot_be_quoted_in_every_dialect_are_refused(run_in_process
 @pytest.mark.slow_after(7)
 @pytest.mark.parametrize("case", ["ubm", "days", "randomised"])
 def test_every_dialect_has_a_query(run_in_process: Run, dialect: str, case: str) -> None:
-    printed = run_in_process("sql", "shown", "--dialect", dialect, *COLUMNS, *PLANS[case])
-    assert printed.returncode == 0, printed.stderr
+    printed = run_in_process("sql", "shown", "--dialect", dialect, *COLUMNS, *PLANS[case], code=0)
     assert printed.stdout.startswith("WITH log_rows AS (")

@@ -1,6 +1,5 @@
 """A log in every form: recognised by `check`, read by the command that it gives, and counted as the plain log."""
 
-import json
 import re
 import shlex
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from checked_logs import checked
-from command_results import Output, Posbias, Run, invoke
+from command_results import Output, Posbias, Run, invoke, manifest_of
 from log_faults import write_small
 from log_forms import FORMS, Form, Log, small_log, write
 
@@ -172,7 +171,7 @@ def test_several_files_of_a_source_are_one_log(
     run_in_process("collect", *FORMS[name].words(in_several_files(small_log(), name, tmp_path)), "-o", "out", code=0)
 
     assert counts(tmp_path / "out").equals(expected())
-    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["rows"]["clicks"]["lost"] == {}
+    assert manifest_of(tmp_path / "out")["rows"]["clicks"]["lost"] == {}
 
 
 def test_a_source_with_odd_lines_is_a_guess(run_in_process: Run, tmp_path: Path) -> None:

@@ -21,15 +21,13 @@ def table(tmp_path: Path) -> pl.DataFrame:
 
 def clicks(run: Run, folder: Path, *words: str) -> int:
     """How many clicks are counted."""
-    done = run(*COLLECT, *words)
-    assert done.returncode == 0, done.stderr
+    run(*COLLECT, *words, code=0)
     return int(pl.read_parquet(sorted((folder / "out").rglob("*.parquet")))["clicks"].sum())
 
 
 def refusal(run: Run, folder: Path, *words: str) -> str:
     """What is said where nothing is written."""
-    done = run(*COLLECT, *words)
-    assert done.returncode == 2, done.stderr
+    done = run(*COLLECT, *words, code=2)
     assert not (folder / "out").exists()
     return done.stderr
 
@@ -121,8 +119,7 @@ def test_other_columns_of_few_numbers_do_not_stop(
 
 def refused_again(run: Run, where: str) -> str:
     """What is said against a condition."""
-    done = run(*COLLECT[:-3], "-o", "other", "--clicks-where", where)
-    assert done.returncode == 2
+    done = run(*COLLECT[:-3], "-o", "other", "--clicks-where", where, code=2)
     return done.stderr
 
 
@@ -152,8 +149,7 @@ def test_a_known_click_column_is_taken_and_of_two_both_are_named(
     assert clicks(run_in_process, tmp_path) == CLICKS
 
     known.rename({"isClick": "clicked", "wasNot": "click"}).write_parquet(tmp_path / "clicks.parquet")
-    done = run_in_process(*COLLECT)
-    assert done.returncode == 2
+    done = run_in_process(*COLLECT, code=2)
     assert "2 columns could be the click: click, clicked. Choose one with --clicks-click COLUMN." in done.stderr
 
 

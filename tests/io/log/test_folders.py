@@ -130,6 +130,5 @@ def test_a_link_that_was_followed_is_said(run_in_process: Run, tmp_path: Path, l
     (tmp_path / "logs" / "old").symlink_to(tmp_path / "elsewhere")
 
     for command in ("fit", "collect"):
-        done = run_in_process(command, named, "-o", command)
-        assert done.returncode == 0, done.stderr
+        done = run_in_process(command, named, "-o", command, code=0)
         assert f"logs/old: this link was followed, to {tmp_path / 'elsewhere'}." in done.stderr.replace("\n", "")

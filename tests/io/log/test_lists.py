@@ -38,17 +38,6 @@ def test_the_place_in_the_list_needs_no_position_base(alike: Callable[..., Any],
     alike(log, [nest(log).drop("position")], "--position-base", "0", of_flat=("--position-base", "1"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", ["pointwise", "session"])
-def test_training_files_from_lists_are_the_same(
-    posbias: Posbias, log: pl.DataFrame, tmp_path: Path, layout: str
-) -> None:
-    files = write(tmp_path, {"flat": log, "nested": nest(log)})
-    flat, nested = (posbias("run", file, "--layout", layout).training for file in files)
-    order = [name for name in ("session", "query", "doc", "label") if name in flat.columns]
-    assert nested.sort(order).equals(flat.sort(order))
-
-
 def test_without_a_session_each_row_of_each_file_is_a_page_of_its_own(
     alike: Callable[..., Any], log: pl.DataFrame
 ) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import polars as pl
 import pytest
-from command_results import Run
+from command_results import Run, manifest_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from log_forms import FORMS, Click, Log, Page, write
@@ -111,7 +111,7 @@ def check_counts(run: Run, folder: Path, form: str, pages: list[Page], clicks: l
         assert not (folder / "out").exists()
         return
     assert expected.joined or not clicks, done.stderr
-    manifest = json.loads((folder / "out" / "manifest.json").read_text())
+    manifest = manifest_of(folder / "out")
     assert manifest["statistics"]["impressions"] == sum(len(page.docs) for page in pages)
     assert manifest["statistics"]["clicks"] == len(expected.joined)
     counted = manifest["rows"]["clicks"]
@@ -159,12 +159,11 @@ def test_a_log_that_loses_many_clicks_is_in_doubt_and_the_ids_are_named_although
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, command: str, form: str
 ) -> None:
     words = words_of(tmp_path, form, *half_lost(log, 0.7))
-    done = run_in_process(command, *words, "-o", tmp_path / "out", "--quiet")
-    assert done.returncode == 1, done.stderr
+    done = run_in_process(command, *words, "-o", tmp_path / "out", "--quiet", code=1)
     assert "✘ Do not rely on this log: " in done.stderr
     assert "Clicks name 'idx/10" in done.stderr
     assert " (closest that was shown: '10" in done.stderr
-    assert any("are lost" in said for said in json.loads((tmp_path / "out" / "manifest.json").read_text())["warnings"])
+    assert any("are lost" in said for said in manifest_of(tmp_path / "out")["warnings"])
 
 
 @pytest.mark.parametrize("form", [form for form in FORMS_OF_CLICKS if form != "visits"])
@@ -175,8 +174,7 @@ def test_a_log_in_which_no_click_has_an_impression_is_refused(
 ) -> None:
     pages, clicks = half_lost(log, 0)
     words = words_of(tmp_path, form, pages, [click._replace(doc=f"idx/{click.doc}") for click in clicks])
-    done = run_in_process("collect", *words, *into, "--quiet")
-    assert done.returncode == 2
+    done = run_in_process("collect", *words, *into, "--quiet", code=2)
     assert "no click has an impression" in done.stderr
     assert "Clicks name 'idx/10" in done.stderr
     assert not (tmp_path / "out").exists()
@@ -192,17 +190,15 @@ def test_every_command_judges_lost_clicks_alike(
     of_fit: tuple[str | Path, ...] = ()
     if command == "weight":
         log.with_columns(pl.col("session", "doc").cast(pl.String)).write_parquet(tmp_path / "log.parquet")
-        assert run_in_process("fit", tmp_path / "log.parquet", "-o", tmp_path / "fit").returncode == 0
+        run_in_process("fit", tmp_path / "log.parquet", "-o", tmp_path / "fit", code=0)
         of_fit = ("--propensities", tmp_path / "fit")
     name, *options = command.split()
-    done = run_in_process(name, *words, *options, *of_fit, "-o", tmp_path / "out", "--quiet")
-    assert done.returncode == 1, done.stderr
+    done = run_in_process(name, *words, *options, *of_fit, "-o", tmp_path / "out", "--quiet", code=1)
     assert done.stderr.count("Do not rely on this log") == 1
 
 
 def test_check_says_that_a_log_loses_clicks(run_in_process: Run, log: pl.DataFrame, tmp_path: Path) -> None:
-    done = run_in_process("check", *words_of(tmp_path, "two tables", *half_lost(log, 0.7)), "--json")
-    assert done.returncode == 1
+    done = run_in_process("check", *words_of(tmp_path, "two tables", *half_lost(log, 0.7)), "--json", code=1)
     found = json.loads(done.stdout)
     assert any(reason["sentence"].startswith("Do not rely on this log") for reason in found["reasons"])
     assert found["rows"]["clicks"]["lost"]
@@ -213,8 +209,7 @@ def test_statistics_remember_the_clicks_that_their_logs_lost(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path
 ) -> None:
     run_in_process("collect", *words_of(tmp_path, "two tables", *half_lost(log, 0.7)), "-o", tmp_path / "statistics")
-    done = run_in_process("fit", tmp_path / "statistics", "-o", tmp_path / "out", "--quiet")
-    assert done.returncode == 1, done.stderr
+    done = run_in_process("fit", tmp_path / "statistics", "-o", tmp_path / "out", "--quiet", code=1)
     assert "Do not rely on this log" in done.stderr
 
 
@@ -252,7 +247,7 @@ def test_losses_are_shown_by_the_position_that_clicks_name(
         *("collect", tmp_path / "shown.parquet", "--clicks", tmp_path / "clicks.parquet", "-o", tmp_path / "out")
     )
     lost, at_first = clicked.filter(at_top).height, clicked.filter(pl.col("rank") == 1).height
-    found = json.loads((tmp_path / "out" / "manifest.json").read_text())["rows"]["clicks"]["by_position"]
+    found = manifest_of(tmp_path / "out")["rows"]["clicks"]["by_position"]
     assert found["1"] == {"read": at_first, "lost": lost}
     assert found["2"] == {"read": clicked.filter(pl.col("rank") == 2).height, "lost": 0}
     assert f"by the position that clicks name: {lost / at_first:.0%} at 1, 0% at 2" in done.stderr

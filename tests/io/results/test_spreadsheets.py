@@ -94,9 +94,10 @@ def test_a_log_of_formulas_gives_tables_without_and_training_files_to_the_letter
     texts = [("=cmd|'/c calc'!A1" + pl.col(name).cast(pl.String)).alias(name) for name in ("query", "doc")]
     device = pl.when(pl.col("session") % 2 == 0).then(pl.lit("@app")).otherwise(pl.lit("-web"))
     log.with_columns(*texts, device.alias("+device")).write_parquet(tmp_path / "log.parquet")
-    done = run_in_process(*("run", "log.parquet", "--context", "+device", "--csv", "--format", "csv", "-o", "out"))
+    run_in_process(
+        *("run", "log.parquet", "--context", "+device", "--csv", "--format", "csv", "-o", "out"), code=(0, 1)
+    )
 
-    assert done.returncode in {0, 1}, done.stderr
     for name in ("propensities", "attractiveness"):
         parquet = pl.read_parquet(tmp_path / "out" / f"{name}.parquet")
         table = pl.read_csv(tmp_path / "out" / f"{name}.csv")

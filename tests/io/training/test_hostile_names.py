@@ -79,11 +79,10 @@ def test_the_command_line_writes_data_as_data(form: str, run_in_process: Run, tm
     log.write_parquet(tmp_path / "log.parquet")
     layout = () if get_format(form).carries(get_layout("pointwise")) else ("--layout", "judgments")
     layout += ("--layout-options", "search_index=--force; touch pwned") if get_format(form).takes else ()
-    done = run_in_process(
-        *("run", "log.parquet", "--features", "features.parquet", "--format", form, *layout, "-o", "out")
+    run_in_process(
+        *("run", "log.parquet", "--features", "features.parquet", "--format", form, *layout, "-o", "out"), code=(0, 1)
     )
 
-    assert done.returncode in {0, 1}, done.stderr
     load(tmp_path / "out" / "training")
     assert [path.name for path in tmp_path.rglob("*pwned*")] == []
     for script in (tmp_path / "out" / "training").glob("load.*"):
@@ -109,12 +108,12 @@ def test_nothing_in_a_log_is_the_name_of_a_file(run_in_process: Run, tmp_path: P
         device = way_out + (pl.col("session") % 2).cast(pl.String)
         rows = log.with_columns(*texts, device=device).with_columns((pl.lit(way_out) + "x").alias(f"{way_out}x"))
         rows.write_parquet(tmp_path / "work" / f"{name}.parquet")
-        done = run_in_process(
+        run_in_process(
             *("run", f"{name}.parquet", "-o", name, "--context", "device", "--layout", "session", "--csv"),
             *("--feature", f"{way_out}x", "--format", "csv", "--memory", "256MiB", "--temp-dir", "temporary"),
             cwd=tmp_path / "work",
+            code=(0, 1),
         )
-        assert done.returncode in {0, 1}, done.stderr
 
     written = {
         name: sorted(path.relative_to(tmp_path / "work" / name) for path in (tmp_path / "work" / name).rglob("*"))

@@ -1,6 +1,5 @@
 """Rows, clicks and weights in the training files add up to what the log and the propensities imply."""
 
-import json
 import shutil
 from collections import defaultdict
 from collections.abc import Generator, Iterator
@@ -11,7 +10,7 @@ from unittest.mock import patch
 
 import polars as pl
 import pytest
-from command_results import reseal
+from command_results import manifest_of, reseal
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -110,7 +109,7 @@ def write(folder: Path, pages: list[tuple[int, list[tuple[int, bool]]]], *option
         run([*words, "-o", str(folder / "several")])
     one, several = (rows_of(folder / name) for name in ("one", "several"))
     assert one.sort(pl.all()).equals(several.sort(pl.all()))
-    return Written(log, one, json.loads((folder / "one" / "manifest.json").read_text()))
+    return Written(log, one, manifest_of(folder / "one"))
 
 
 def rows_of(result: Path) -> pl.DataFrame:
@@ -285,7 +284,7 @@ def test_pairs_point_at_their_rows_over_buckets_when_rows_without_features_are_d
     for split, pairs in expected.items():
         assert preferences_by_row_number(folder / "pairs", split) == pairs
     assert len(list((folder / "pairs" / "training" / "rows").glob("part-*.parquet"))) > 1
-    warnings = json.loads((folder / "pairs" / "manifest.json").read_text())["warnings"]
+    warnings = manifest_of(folder / "pairs")["warnings"]
     assert f"{48 - len(held)} of 48 rows have no features and are left out (--missing drop)." in warnings
 
 
