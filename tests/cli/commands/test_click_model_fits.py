@@ -10,11 +10,8 @@ import pytest
 from polars.testing import assert_frame_equal
 from workshop import RunPosbias
 
-from posbias.core.models import click_model_names, model_names
-
 WORLD = ("--queries", "12", "--docs-per-query", "10", "--positions", "6", "--attractiveness", "2:2")
 UNCLIPPED = ("--min-propensity", "1e-4")  # what clipping leaves out is a bias
-BY_PAGE = [name for name in click_model_names() if name not in model_names()]
 
 
 def in_thirteen_parts(*_: object) -> int:

@@ -325,12 +325,6 @@ def log() -> pl.DataFrame:
     return simulate(options).log.with_columns(date=pl.col("timestamp").cast(pl.Date)).drop("timestamp")
 
 
-def with_fault(log: pl.DataFrame, day: date, change: Change) -> pl.DataFrame:
-    """The log, one day of which is changed."""
-    is_odd = pl.col("date") == day
-    return pl.concat([log.filter(~is_odd), change(log.filter(is_odd))], how="vertical_relaxed")
-
-
 @pytest.fixture(scope="module")
 def made(log: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the logs of the days."""

@@ -233,10 +233,6 @@ def test_what_is_no_answer_with_features_is_refused_and_nothing_is_written(
             "--engine opensearch --engine-version 2.11",
             "reads a missing value as 0, and the ranker tells them apart for",
         ),
-        ("--engine solr --name Ranker", "--name Ranker: give small letters"),
-        ("--engine solr --missing-default 1e30", "has no effect here"),
-        ("--engine solr --smoke nowhere.json", "nowhere.json: cannot be read"),
-        ("--engine solr --features log.parquet", "has no column 'length'"),
     ],
 )
 def test_what_cannot_be_carried_is_refused_by_name_and_nothing_is_written(
@@ -256,21 +252,6 @@ def test_a_default_for_missing_values_stands_in_the_requests_of_the_features_tha
     features = json.loads((tmp_path / "out" / "featureset.json").read_text(encoding="utf-8"))["featureset"]["features"]
     factors = [one["template"].get("function_score", {}).get("field_value_factor", {}) for one in features]
     assert [factor.get("missing") for factor in factors][:2] == [None, float(np.float32(1e30))]
-
-
-@pytest.mark.parametrize(
-    ("learner", "said"), [("mf", "scores.parquet is that table"), ("single-tower", "is a network")]
-)
-def test_models_that_are_no_trees_are_refused_with_the_way_out(
-    run_in_process: Run, place: Path, tmp_path: Path, learner: str, said: str
-) -> None:
-    numbers = pl.read_parquet(place / "features.parquet").select("doc", "length")
-    numbers.write_parquet(tmp_path / "numbers.parquet")
-    features = [] if learner == "mf" else ["--features", tmp_path / "numbers.parquet"]
-    run_in_process("train", "log.parquet", "--learner", learner, *features, "-o", tmp_path / "other", cwd=place)
-    done = run_in_process("export", tmp_path / "other", "--engine", "solr", "-o", tmp_path / "out", code=UNUSABLE)
-    assert said in done.stderr
-    assert not (tmp_path / "out").exists()
 
 
 def test_features_that_an_engine_rounds_are_counted_by_the_rows_of_a_table(

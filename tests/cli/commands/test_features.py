@@ -52,7 +52,6 @@ def draw_log(pages: int, *, unseen: float = 0.0, twice: float = 0.0, seed: int =
             "score": score[page, doc],
             "colour": np.where(x[page, doc, 1] > 0, "red", "blue"),
             "device": np.where(page % 2 == 0, "phone", "desk"),
-            "constant": 1,
         }
     )
 
@@ -64,7 +63,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = draw_log(3_000)
     log.write_parquet(folder / "log.parquet")
     log.select("doc", "price", "age").write_parquet(folder / "features.parquet")
-    log.select("doc", "price", "age", "score").head(10_000).write_parquet(folder / "some.parquet")
     draw_log(6_000, unseen=1.5, twice=0.5).write_parquet(folder / "confounded.parquet")
     draw_log(6_000, twice=0.5, seed=1).write_parquet(folder / "repeating.parquet")
     return folder
@@ -187,15 +185,6 @@ def test_run_goes_on_to_training_files(place: Path, run_in_process: Run, tmp_pat
     training = Output(tmp_path / "result").training
     assert training.columns == ["query", "doc", "label", "weight", "price", "age"]
     assert json.loads((tmp_path / "result/manifest.json").read_text())["estimate"]["method"] == "features"
-
-
-def test_features_that_say_nothing_or_not_of_all_documents_stop_the_fit(place: Path, run_in_process: Run) -> None:
-    for words, says in (
-        (("--features", place / "some.parquet"), "has no features for"),
-        (("--feature", "constant"), "the features do not differ: each has one value"),
-    ):
-        done = run_in_process("fit", place / "log.parquet", "--method", "features", *words, "-o", "out", code=2)
-        assert says in one_line(done)
 
 
 def test_the_extra_that_is_needed_is_named(place: Path, run_in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:

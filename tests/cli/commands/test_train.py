@@ -24,10 +24,6 @@ from posbias.core.learners.learning import get_learner
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 UNUSABLE, DOUBTFUL = 2, 1
-FILES = {
-    *("model.txt", "features.json", "load.py", "manifest.json"),
-    *("scores.parquet", "learning_curve.parquet", "feature_importance.parquet"),
-}
 FEW = ("--learner-options", "trees=20")
 
 

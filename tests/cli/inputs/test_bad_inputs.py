@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import polars as pl
 import pytest
 from command_results import manifest_of
-from workshop import Make, MountTmpfs, RunPosbias, Workshop, assert_refused, attempt, case, good_rows, without
+from workshop import Make, MountTmpfs, RunPosbias, Workshop, assert_refused, attempt, case, good_rows
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -53,13 +53,6 @@ def test_a_file_that_cannot_be_read_is_named(workshop: Workshop, make: Make, say
     assert_refused(attempt(workshop, *make(workshop)), workshop, *says)
 
 
-@pytest.mark.parametrize(("lacking", "having"), [("a", "b"), ("b", "a")])
-def test_of_two_files_the_one_that_lacks_a_column_is_named_first(workshop: Workshop, lacking: str, having: str) -> None:
-    shorter, whole = workshop.log(f"{lacking}.csv", without("session")), workshop.log(f"{having}.csv")
-    done = attempt(workshop, "run", workshop.folder)
-    assert_refused(done, workshop, f"{shorter}: has no column 'session', which {whole} has")
-
-
 @pytest.mark.parametrize(("column", "renamed"), [("click", "clicked"), ("doc", "thing id"), ("position", "rank")])
 def test_a_column_that_was_renamed_is_read_by_the_query_that_is_advised(
     workshop: Workshop, column: str, renamed: str
@@ -95,60 +88,7 @@ def test_a_read_only_place_for_temporary_files_is_named(workshop: Workshop, read
     assert_refused(done, workshop, str(read_only_place), "Read-only file system")
 
 
-# --- options --------------------------------------------------------------------------------------------------
-
-
-def mixed(w: Workshop) -> list[str | Path]:
-    log = w.log()
-    return ["fit", log, w.collected(log, "statistics")]
-
-
-def two_models(w: Workshop) -> list[str | Path]:
-    days = w.log("one.csv"), w.log_with("click", 1, "two.csv")
-    return ["fit", w.collected(days[0], "s1"), w.collected(days[1], "s2", "--model", "ubm")]
-
-
-def one_day_twice(w: Workshop) -> list[str | Path]:
-    log = w.log()
-    return ["collect", w.collected(log, "s1"), w.collected(log, "s2")]
-
-
-def pages_from_statistics(w: Workshop) -> list[str | Path]:
-    return ["run", w.collected(w.log(), "s1"), "--layout", "session"]
-
-
-def not_a_fit(w: Workshop) -> list[str | Path]:
-    log = w.log()
-    return ["weight", log, "--propensities", w.collected(log, "s1")]
-
-
-def other_cells(w: Workshop) -> list[str | Path]:
-    log, fit = w.log(), w.folder / "fit"
-    assert w.run("fit", log, "-o", fit, "--position-bins", "1,2").returncode == 0
-    return ["weight", w.collected(log, "s1"), "--propensities", fit]
-
-
-def weight_with(name: str) -> Make:
-    return lambda w: ["weight", w.log(), "--propensities", w.folder / name]
-
-
-BUILDING_ON = [
-    case("logs and statistics", mixed, "log.csv", "statistics"),
-    case("statistics of two models", two_models, "s1", "s2", "pbm", "ubm"),
-    case("the statistics of one day twice", one_day_twice, "s1", "s2"),
-    case("the session layout from statistics", pages_from_statistics, "s1", "--layout session needs the logs", "logs"),
-    case("propensities that are not there", weight_with("nowhere"), "nowhere", "is not there"),
-    case("propensities that are statistics", not_a_fit, "s1", "posbias fit"),
-    case("propensities for other cells", other_cells, "position-bins 1,2", "ollect"),
-]
-
-
-@pytest.mark.slow_after(6)
-@pytest.mark.parametrize(("make", "says"), BUILDING_ON)
-def test_statistics_and_propensities_that_do_not_fit_are_named(
-    workshop: Workshop, make: Make, says: tuple[str, ...]
-) -> None:
-    assert_refused(attempt(workshop, *make(workshop)), workshop, *says)
+# --- odd input ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from command_results import manifest_of
-from workshop import N_POSITIONS, ROW, Make, Row, Workshop, assert_refused, attempt, case, good_rows
+from workshop import N_POSITIONS, ROW, Row, Workshop, assert_refused, attempt, good_rows
 
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -65,12 +65,6 @@ def test_rows_are_located_in_their_own_file_among_several_of_every_format(worksh
         assert_refused(done, workshop, "3 of 360 rows", "; ".join(places))
 
 
-def test_a_log_of_faulty_rows_only_is_refused_also_when_they_are_left_out(workshop: Workshop) -> None:
-    rows: list[Row] = [{**row, "click": "maybe"} for row in good_rows()]
-    done = attempt(workshop, "collect", workshop.log(rows=rows), "--on-bad-rows", "drop")
-    assert_refused(done, workshop, "every row was rejected", "120 x the click is neither 0 nor 1")
-
-
 # --- pages ----------------------------------------------------------------------------------------------------
 
 
@@ -95,33 +89,6 @@ def test_a_visit_is_told_from_a_session(workshop: Workshop, model: str) -> None:
 def test_visits_are_refused_even_where_faulty_pages_are_left_out(workshop: Workshop) -> None:
     done = attempt(workshop, "collect", workshop.log(rows=visits()), "--on-bad-rows", "drop")
     assert_refused(done, workshop, "several queries", "a visit")
-
-
-# --- what a log cannot say ------------------------------------------------------------------------------------
-
-UNSAYABLE = [
-    case(
-        "no click", lambda w: ["run", w.log(rows=[{**row, "click": 0} for row in good_rows()])], "no click", "--click"
-    ),
-    case("one position", lambda w: ["run", w.log(rows=good_rows()[::N_POSITIONS])], "position"),
-    case(
-        "no pair at two positions",
-        lambda w: ["run", w.log(rows=[{**row, "doc": f"d{row['position']}"} for row in good_rows()])],
-        "that takes documents that were shown at both",
-        "more days",
-    ),
-]
-
-
-@pytest.mark.parametrize(("make", "says"), UNSAYABLE)
-@pytest.mark.parametrize("method", ["conditional", "joint"])
-def test_a_log_that_cannot_say_it_is_refused_with_what_would_help(
-    workshop: Workshop, make: Make, says: tuple[str, ...], method: str
-) -> None:
-    assert_refused(attempt(workshop, *make(workshop), "--method", method), workshop, *says)
-
-
-# --- how much may be left out, and empty cells ------------------------------------------------------------------
 
 
 def with_clicks_missing(n_rows: int) -> list[Row]:

@@ -1,7 +1,6 @@
 """Text files of other dialects on the command line: nothing is applied by itself, and what to say is said."""
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -12,31 +11,11 @@ from workshop import RunPosbias as Run
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 LOG = simulate(SimulationOptions("pbm", 200, 10, 4, 3)).log.select("session", "query", "doc", "position", "click")
-DAYS = LOG.with_columns(day=pl.lit("05.01.2026 13:00"))
-
-STOPPED: list[tuple[Callable[[Path], object], str, str]] = [
-    (lambda path: path.write_text("session, query, doc, position, click\n"), "", "blanks"),
-    (lambda path: path.write_bytes(LOG.write_csv().encode().replace(b"doc", b"d\xe9c")), "", "--encoding"),
-    (DAYS.write_csv, "--timestamp day", "--timestamp-format '%d.%m.%Y %H:%M'"),
-    (lambda path: DAYS.with_columns(day=pl.lit("01/02/2026")).write_csv(path), "--timestamp day", "%m/%d/%Y"),
-]
 
 
 def counted(folder: Path) -> object:
     """What statistics count."""
     return manifest_of(folder / "out")["statistics"]
-
-
-@pytest.mark.parametrize(("write", "options", "said"), STOPPED)
-def test_a_log_of_another_dialect_stops_with_the_option_to_say(
-    run_in_process: Run, tmp_path: Path, write: Callable[[Path], object], options: str, said: str
-) -> None:
-    write(tmp_path / "log.csv")
-
-    refused = run_in_process("collect", "log.csv", *options.split(), "-o", "out", code=2)
-
-    assert said in refused.stderr
-    assert not (tmp_path / "out").exists()
 
 
 def test_the_command_to_try_reads_the_log(run_in_process: Run, tmp_path: Path) -> None:

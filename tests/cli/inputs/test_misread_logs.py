@@ -208,19 +208,6 @@ def test_whole_numbers_that_clicks_do_not_go_with_are_no_impressions(
 WHY = "A sum or an average of positions, also a sum divided by impressions, is no position"
 
 
-@pytest.mark.parametrize("name", ["average rank", "avgPosition", "sum_position"])
-@pytest.mark.slow_after(1)
-def test_sums_and_averages_of_positions_are_refused_by_name(
-    run_in_process: Run, sums: pl.DataFrame, tmp_path: Path, name: str
-) -> None:
-    table = sums.with_columns((pl.col("position") * pl.col("n")).alias(name)).drop("position", "hour")
-    table.rename({"n": "impressions"}).write_csv(tmp_path / "log.csv")
-
-    assert WHY in said(run_in_process, "check", "log.csv")
-    assert WHY in said(run_in_process, "run", "log.csv", "--impressions", "impressions", "-o", "out")
-    assert WHY in said(run_in_process, "run", "log.csv", "--position", name, "-o", "out")
-
-
 def test_positions_that_are_fractions_are_averages(run_in_process: Run, sums: pl.DataFrame, tmp_path: Path) -> None:
     table = sums.with_columns(position=pl.col("position") + 0.4, impressions="n").drop("n", "hour")
     table.write_csv(tmp_path / "log.csv")

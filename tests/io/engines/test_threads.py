@@ -80,8 +80,3 @@ def test_a_variable_says_no_number_of_threads_that_the_option_does_not_take(
 ) -> None:
     done = run_in_process("fit", path, "-o", "out", POLARS_MAX_THREADS=threads, code=2)
     assert done.stderr.startswith(f"posbias: error: POLARS_MAX_THREADS={threads}: is no number from 1 to 1024. ")
-
-
-def test_no_thread_is_too_few(path: Path, posbias: Posbias) -> None:
-    with pytest.raises(AssertionError, match="--threads"):
-        posbias("run", path, "--threads", "0")

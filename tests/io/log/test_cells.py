@@ -164,32 +164,6 @@ def test_a_block_above_is_counted_with_clicks_apart(posbias: Posbias, pages: pl.
     assert_frame_equal(apart.statistics, posbias("collect", tmp_path / "log.parquet", *BLOCK).statistics)
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("column", GRID, "The last --cell is taken to be the position. Name another column with --position"),
-        ("session", ("--session", "page", "--cell", "page"), "column 'page' (--cell) plays another role already"),
-        ("doc", ("--doc", "page", "--cell", "page"), "column 'page' (--cell) plays another role already"),
-        ("click", ("--click", "page", "--cell", "page"), "column 'page' (--cell) plays another role already"),
-        ("", ("--cell", "row", "--position", "row"), "name the list: --cell COLUMN"),
-        ("", (*GRID, "--position-bins", "1,2"), "Use --position column in place of --cell column"),
-        ("", ("--cell", "nothing", "--cell", "column"), "there is no column 'nothing' (--cell)"),
-    ],
-)
-def test_what_cannot_be_a_cell_is_refused_with_what_to_do(
-    refused: Refused, pages: pl.DataFrame, tmp_path: Path, name: str, options: tuple[str, ...], message: str
-) -> None:
-    log = pages.select(OF_GRIDS)
-    if name == "column":
-        log = log.with_columns(column=pl.format("c{}", "column"))
-    elif name:
-        log = log.rename({name: "page"})
-    log.write_parquet(tmp_path / "log.parquet")
-    position = () if options == GRID or "column" in options or "row" in options else ("--position", "column")
-
-    assert message in " ".join(refused("fit", tmp_path / "log.parquet", *position, *options).split())
-
-
 def test_an_id_as_a_cell_is_refused_before_a_table_of_its_cells_is_made(
     refused: Refused, log: pl.DataFrame, tmp_path: Path
 ) -> None:

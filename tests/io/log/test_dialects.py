@@ -13,7 +13,7 @@ import pytest
 from polars.testing import assert_frame_equal
 from small_logs import LOG_OF_TEXTS as LOG
 
-from posbias.core.errors import LogFormatError, SchemaError, UsageError
+from posbias.core.errors import LogFormatError, UsageError
 from posbias.core.log.impressions import PLAIN_TEXT, ReadingRules, TextValues, check_timestamp_format
 from posbias.core.schema import Roles
 from posbias.io.forms.recognition import find_dialects
@@ -61,18 +61,6 @@ def test_text_is_transcoded_in_pieces_that_may_end_within_a_letter(
     LOG.write_csv(tmp_path / "plain.csv")
 
     assert_frame_equal(read(tmp_path / "log.csv", Dialect(encoding="utf-16")), read(tmp_path / "plain.csv"))
-
-
-def test_numbers_with_a_comma_are_those_with_a_point(tmp_path: Path) -> None:
-    comma = LOG.with_columns(
-        copies=pl.col("copies").str.replace(".", ",", literal=True), position=pl.col("position") + ",0"
-    )
-    comma.write_csv(tmp_path / "comma.csv", separator=";")
-    LOG.write_csv(tmp_path / "plain.csv")
-
-    assert_frame_equal(
-        read(tmp_path / "comma.csv", Dialect(";"), TextValues(decimal_comma=True)), read(tmp_path / "plain.csv")
-    )
 
 
 def test_a_point_is_no_fraction_where_a_comma_is_one() -> None:
@@ -161,13 +149,6 @@ def test_bytes_of_another_encoding_are_refused(tmp_path: Path, content: bytes, e
         find_log_files([str(tmp_path / "log.csv")], Dialect(encoding=encoding))
 
 
-def test_names_of_columns_must_be_as_many_as_the_fields(tmp_path: Path) -> None:
-    LOG.write_csv(tmp_path / "log.csv", include_header=False)
-
-    with pytest.raises(SchemaError, match="has 6 fields, and --columns names 2"):
-        find_log_files([str(tmp_path / "log.csv")], Dialect(columns=("a", "b")))
-
-
 REFUSED: dict[str, tuple[Callable[[Any], object], list[str | None]]] = {
     "--separator": (read_separator, ["", ";;", "x", '"', "\n", "§"]),
     "--encoding": (read_encoding, ["nonsense", "base64", "rot13", "", "a\0b"]),
@@ -189,16 +170,6 @@ def test_times_with_a_zone_are_those_of_utc() -> None:
 
     days = texts.select(TextValues(timestamp_format=form).time(pl.col("text")).dt.strftime("%F %R")).to_series()
     assert days.to_list() == ["2026-02-01 01:30", None, None]
-
-
-def test_a_decimal_comma_is_found_and_a_comma_within_text_is_not(tmp_path: Path) -> None:
-    comma = LOG.with_columns(copies=pl.col("copies").str.replace(".", ",", literal=True))
-    comma.write_csv(tmp_path / "comma.csv", separator=";")
-    LOG.write_csv(tmp_path / "plain.csv")
-
-    found = find_dialects(find_sources([str(tmp_path / "comma.csv")]))
-    assert [finding.options for finding in found] == [("--separator", ";"), ("--decimal", ",")]
-    assert find_dialects(find_sources([str(tmp_path / "plain.csv")])) == []
 
 
 @pytest.mark.parametrize(

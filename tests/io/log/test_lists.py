@@ -90,25 +90,8 @@ def test_a_document_twice_in_a_list_is_named_by_file_and_row(refused: Refused, t
     assert f"the session shows a document twice: {files[1]} row 2" in refused("fit", *files)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"position": 1}, "It must hold a list too, with one entry per document. Without such a column"),
-        ({"click": 1}, "'click' (--click) holds Int64. It must hold a list too"),
-        ({"query": ["q"]}, "'query' (--query) holds lists"),
-        ({"session": ["s"]}, "'session' (--session) holds lists"),
-    ],
-)
-def test_a_column_of_the_wrong_shape_is_refused(
-    refused: Refused, tmp_path: Path, values: dict[str, object], message: str
-) -> None:
-    assert message in refused("fit", *write(tmp_path, {"pages.ndjson": [page | values for page in PAGES]}))
-
-
 def test_flat_and_nested_files_are_told_apart(refused: Refused, log: pl.DataFrame, tmp_path: Path) -> None:
     files = write(tmp_path, {"flat": log, "nested": nest(log)})
-    said = refused("fit", files[0], "--input-format", "nested")
-    assert "--input-format nested, but the documents are in no list: doc (Int64)" in said
     assert "List(Int64)" in refused("fit", *files)
 
 

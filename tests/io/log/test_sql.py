@@ -156,13 +156,6 @@ def test_the_advice_for_files_that_write_a_column_otherwise_works(
         assert run_in_process(*command, "--sql", "FROM log", code=2).stderr.endswith("Rename one of them.\n")
 
 
-@pytest.mark.parametrize("query", ["SELECT *, 5 AS click FROM log", "SELECT doc AS Doc, position AS doc FROM log"])
-def test_a_result_with_columns_that_differ_in_case_at_most_is_refused(tmp_path: Path, query: str) -> None:
-    ROWS.write_parquet(tmp_path / "log.parquet")
-    with pytest.raises(UsageError, match=r"^--sql: 2 columns of the result are called .* SELECT \* REPLACE"):
-        selected(query, tmp_path / "log.parquet")
-
-
 TEXTS = [
     *("550E8400-E29B-41D4-A716-446655440000", "{550E8400-E29B-41D4-A716-446655440000}", "007", "1e5", "1.50", "-0"),
     *("2026-01-05", "20260105", "01/05/2026", "12:30", "12:30:00", "2026-01-05T10:00:00Z", "2026-01-05 10:00:00+02:00"),

@@ -151,15 +151,6 @@ def test_rows_that_add_up_nothing_are_left_out_and_counted(run_in_process: Run, 
     assert "10 impressions and" in done.stderr
 
 
-def test_documents_in_lists_are_no_sums(run_in_process: Run, tmp_path: Path) -> None:
-    nested = pl.DataFrame({"query": ["q"], "doc": [["a", "b"]], "impressions": [[1, 2]], "clicks": [[1, 1]]})
-    nested.write_parquet(tmp_path / "sums.parquet")
-
-    done = run_in_process("collect", "sums.parquet", *SUMS, "-o", "out")
-
-    assert (done.returncode, "the documents are in lists" in done.stderr) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("words", "says", "further"),
     [

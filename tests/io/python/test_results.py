@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import polars as pl
 import pytest
-from command_results import Posbias, reseal
+from command_results import Posbias
 from patience import ended
 from polars.testing import assert_frame_equal
 
@@ -80,17 +80,6 @@ def test_of_a_fit_for_each_value_one_weighs(posbias: Posbias, path: Path) -> Non
     with pytest.raises(UsageError, match="holds several fits"):
         open_result(folder).weights(pl.read_parquet(path))
     assert open_result(next(folder.glob("*phone*"))).propensities.height == 4
-
-
-def test_a_damaged_result_is_refused(posbias: Posbias, path: Path) -> None:
-    folder = posbias("fit", path).folder
-    (folder / "propensities.parquet").write_bytes(b"PAR1 and no more PAR1")
-
-    with pytest.raises(LogFormatError, match=r"propensities.parquet has 21 bytes, and had"):
-        open_result(folder)
-    reseal(folder)
-    with pytest.raises(LogFormatError, match=r"propensities.parquet: cannot be read as Parquet"):
-        _ = open_result(folder).propensities
 
 
 @pytest.mark.slow
