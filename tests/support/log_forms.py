@@ -463,28 +463,32 @@ def ubi_event(page: str | None, action: str, doc: str | None = None, ordinal: ob
     return {"action_name": action, "query_id": page, "session_id": "visit", "event_attributes": attributes}
 
 
+def _ubi_documents(log: Log) -> list[Event]:
+    clicks = [ubi_event(_name(click.page), "click", click.doc) for click in log.clicks]
+    return clicks + [ubi_query(_name(page.number), page.query, page.docs) for page in log.pages]
+
+
 def ubi(log: Log) -> Files:
     """OpenSearch UBI: clicks, and queries with hit lists."""
-    clicks = [ubi_event(_name(click.page), "click", click.doc) for click in log.clicks]
-    return {"ubi.ndjson": [*clicks, *(ubi_query(_name(page.number), page.query, page.docs) for page in log.pages)]}
+    return {"ubi.ndjson": _ubi_documents(log)}
 
 
 def ubi_hits(log: Log) -> Files:
     """The same as answers to searches hold them."""
-    return {"ubi.ndjson": map(WRAPPED["hits"], ubi(log)["ubi.ndjson"])}
+    return {"ubi.ndjson": map(WRAPPED["hits"], _ubi_documents(log))}
 
 
 def ubi_bulk(log: Log) -> Files:
     """The same with the action lines of the bulk format."""
     lines = list[object]()
-    for document in ubi(log)["ubi.ndjson"]:
+    for document in _ubi_documents(log):
         lines += [{"index": {"_index": "ubi_events" if "action_name" in str(document) else "ubi_queries"}}, document]
     return {"ubi.ndjson.gz": lines}
 
 
 def ubi_1_0(log: Log) -> Files:
     """The same with the field names of the first version, each line behind the name of its index."""
-    texts = (json.dumps(document) for document in ubi(log)["ubi.ndjson"])
+    texts = (json.dumps(document) for document in _ubi_documents(log))
     return {
         "ubi.ndjson": ["ubi\t" + text.replace("query_response_hit_ids", "query_response_objects_ids") for text in texts]
     }

@@ -123,7 +123,7 @@ def led_on(log: pl.DataFrame) -> pl.DataFrame:
     return log.filter(~LED | (POSITION == 1)).with_columns(click)
 
 
-TOLD: dict[str, tuple[Change, str, str | None, dict[str, float]]] = {
+TOLD: dict[str, tuple[Change, str, str | None, dict[str, object]]] = {
     "copies of rows": (lambda log: pl.concat([log, log.head(500)]), "clicks-left-out", None, {}),
     "half of the pages end at their last click": (
         lambda log: log.filter((pl.col("session") % 2 == 0) | (POSITION <= LAST)),
