@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from dense import dense_counts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -24,10 +25,7 @@ def tables(draw: st.DrawFn, n_cells: int = 3) -> CountTable:
 
 def dense(table: CountTable) -> Floats:
     """Impressions and clicks, shape (J, 2 K)."""
-    counts = np.zeros((table.n_units, 2 * table.n_cells))
-    counts[table.unit_of_entry, table.cell] = table.impressions
-    counts[table.unit_of_entry, table.n_cells + table.cell] = table.clicks
-    return counts
+    return np.hstack(dense_counts(table))
 
 
 def restored(compressed: CountTable, signature: Integers) -> Floats:

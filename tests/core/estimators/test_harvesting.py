@@ -7,6 +7,7 @@ from importlib import import_module
 import numpy as np
 import polars as pl
 import pytest
+from dense import dense_counts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_logs import dense_table, random_pairs
@@ -74,8 +75,7 @@ def test_noise_free_clicks_give_the_truth_exactly() -> None:
 
 def brute_force(table: CountTable) -> tuple[Floats, float]:
     """The published objective, unit by unit, maximised over log theta and log r at once; all cells are identified."""
-    dense = np.zeros((2, table.n_units, table.n_cells))
-    dense[:, table.unit_of_entry, table.cell] = table.impressions, table.clicks
+    dense = dense_counts(table)
     shown = dense[0] > 0
     rate = np.divide(dense[1], dense[0], out=np.zeros_like(dense[0]), where=shown)
     pairs = [(a, b) for a in range(table.n_cells) for b in range(a) if (shown[:, a] & shown[:, b]).any()]
@@ -190,8 +190,7 @@ def test_blocks_of_clusters_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_pairs_without_a_click_change_next_to_nothing() -> None:
     pairs, query = random_log(8)
-    dense = np.zeros((2, pairs.n_units + 30, 4))
-    dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
+    dense = np.pad(dense_counts(pairs), ((0, 0), (0, 30), (0, 0)))
     dense[0, pairs.n_units :] = 6
     more = dense_table(dense[0], dense[1])
     members = np.arange(pairs.n_units)
@@ -269,8 +268,7 @@ def test_effective_clusters_are_the_dense_formula() -> None:
 
 def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_do() -> None:
     pairs, query = random_log(13)
-    dense = np.zeros((2, pairs.n_units + 1, 5))
-    dense[:, pairs.unit_of_entry, pairs.cell] = pairs.impressions, pairs.clicks
+    dense = np.pad(dense_counts(pairs), ((0, 0), (0, 1), (0, 1)))
     dense[:, -1] = [[0, 0, 0, 6, 9], [0, 0, 0, 1, 2]]
     found = allpairs(dense_table(dense[0], dense[1]), np.append(query, 999))
     assert found.intervals.reason == (None, None, None, None, ONE_CLUSTER)

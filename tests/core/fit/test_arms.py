@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 import scipy
 from arm_logs import ETA, Ranker, log_of_arms
+from dense import by_cluster, scores_and_information
 from present import present
 from small_logs import PBM, counted, dense_table, fitted_strata, statistics_of, strata_of
 
@@ -107,21 +108,13 @@ class Dense:
         along = np.concatenate([np.eye(bends), -np.linalg.solve(of_all[bends:, bends:], of_all[bends:, :bends])])
         return levels, score @ along, along.T @ information @ along, chance, cross @ along
 
-    def by_query(self, of_pairs: Floats) -> Floats:
-        """Sums over the pairs of each query."""
-        return np.stack([of_pairs[self.query == query].sum(axis=0) for query in range(self.query.max() + 1)])
-
     def moved_by_queries(self, fit: ConditionalFit) -> Floats:
         """(H - H_g)^-1 s_g of each query; H^-1 s_g where its leverage is below .01."""
-        n, c = self.n.sum(axis=1), self.c.sum(axis=1)
-        p = n * fit.theta
-        p /= np.where(p.sum(axis=1, keepdims=True) > 0, p.sum(axis=1, keepdims=True), 1)
-        clicks = c.sum(axis=1, keepdims=True)
-        scores = self.by_query(c - clicks * p)[:, 1:]
-        of_pairs = clicks[:, :, np.newaxis] * (
-            p[:, :, np.newaxis] * np.eye(n.shape[1]) - p[:, :, np.newaxis] * p[:, np.newaxis]
+        scores, own = (
+            by_cluster(of_pairs[:, 1:], self.query)
+            for of_pairs in scores_and_information(self.n.sum(axis=1), self.c.sum(axis=1), fit.theta)
         )
-        own = self.by_query(of_pairs)[:, 1:, 1:]
+        own = own[:, :, 1:]
         leverage = np.einsum("kl,glk->g", fit.inverse, own)[:, np.newaxis, np.newaxis]
         rest = np.where(leverage < 0.01, fit.information, fit.information - own)
         return np.linalg.solve(rest, scores[:, :, np.newaxis])[:, :, 0].astype(np.float64)
@@ -144,8 +137,8 @@ def test_the_test_is_that_of_the_equations(seed: int, arms: int) -> None:
     fit, test, telling = drawn.fitted.fit, drawn.tested(), drawn.telling
     levels, score, information, chance, cross = telling.bends_at(fit.log_theta, drawn.bases(1))
     gradient, bread = score.sum(), (information - chance).sum()
-    influence = (telling.by_query(score) - drawn.moved_by_queries(fit) @ total(cross)[1:])[:, 0]
-    share = np.abs(telling.by_query(information - chance)[:, 0, 0])
+    influence = (by_cluster(score, telling.query, drawn.query) - drawn.moved_by_queries(fit) @ total(cross)[1:])[:, 0]
+    share = np.abs(by_cluster(information - chance, telling.query, drawn.query)[:, 0, 0])
     share /= share.sum()
     moving = (influence != 0).sum()
     error = np.sqrt((moving - 1) / moving * ((influence / (1 - share)) ** 2).sum())
@@ -170,8 +163,8 @@ def test_the_bent_curve_is_that_of_the_equations() -> None:
         log_theta = log_theta + basis @ np.linalg.solve(total(information - chance), total(score))
     _, score, information, chance, cross = telling.bends_at(log_theta, basis)
     bread = total(information - chance)
-    own = telling.by_query(information - chance)
-    influence = telling.by_query(score) - drawn.moved_by_queries(fit) @ total(cross)[1:]
+    own = by_cluster(information - chance, telling.query, drawn.query)
+    influence = by_cluster(score, telling.query, drawn.query) - drawn.moved_by_queries(fit) @ total(cross)[1:]
     of_bends = np.linalg.solve(bread - own, influence[:, :, np.newaxis])[:, :, 0]
     moved = drawn.moved_by_queries(fit) + of_bends @ basis[1:].T
     std_error = np.sqrt((len(moved) - 1) / len(moved) * (moved**2).sum(axis=0))

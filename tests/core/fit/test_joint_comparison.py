@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dense import dense_counts, scores_and_information
 from small_logs import dense_table, fitted_pairs, fitted_strata
 
 from posbias.core.arrays.count_table import CountTable, Floats, Integers, Members, compress, concatenate
@@ -111,15 +112,8 @@ def test_the_error_of_the_difference_is_what_each_pair_moves(options: JointOptio
 def _conditional_moves(table: CountTable) -> Floats:
     """H^-1 s_j of each pair, shape (J, K)."""
     fit = fit_conditional(table, find_linkage(table))
-    moves = np.zeros((table.n_units, table.n_cells))
-    for unit in range(table.n_units):
-        rows = slice(int(table.start[unit]), int(table.start[unit + 1]))
-        cell, c = table.cell[rows], table.clicks[rows]
-        share = table.impressions[rows] * fit.theta[cell]
-        moves[unit, cell] = c - c.sum() * share / share.sum()
-    moves[:, 1:] = moves[:, 1:] @ np.linalg.inv(fit.information)
-    moves[:, 0] = 0
-    return moves
+    scores, _ = scores_and_information(*dense_counts(table), fit.theta)
+    return np.pad(scores[:, 1:] @ np.linalg.inv(fit.information), ((0, 0), (1, 0)))
 
 
 def test_pairs_that_are_not_among_the_members_count_as_clusters_of_their_own() -> None:

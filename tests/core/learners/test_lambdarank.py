@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from dense import dense_counts
 from learned import learn, scores
 from learning_logs import THETA, draw
 from present import present
 from small_logs import dense_table
 
-from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.attractiveness import estimate_prior, posterior_by_position
 from posbias.core.errors import SchemaError
 from posbias.core.learners.learning import LearningData
@@ -73,7 +73,7 @@ def test_ndcg_is_what_it_is_by_hand() -> None:
 def test_documents_that_no_cell_with_a_propensity_has_shown_are_not_graded() -> None:
     data = draw()
     first_query = (np.arange(data.n_documents) < 8)[:, np.newaxis]
-    impressions, clicks = dense(data.counts)
+    impressions, clicks = dense_counts(data.counts)
     at_the_top = np.arange(len(THETA)) == 0
     only_there = [np.where(first_query & ~at_the_top, 0, values) for values in (impressions, clicks)]
     nowhere = [np.where(first_query, 0, values) for values in (impressions, clicks)]
@@ -90,13 +90,6 @@ def test_documents_that_no_cell_with_a_propensity_has_shown_are_not_graded() -> 
         for values in (only_there, nowhere)
     ]
     np.testing.assert_array_equal(found[0], found[1])
-
-
-def dense(counts: CountTable) -> tuple[Floats, Floats]:
-    """Impressions and clicks of all documents at all cells."""
-    found = np.zeros((2, counts.n_units, counts.n_cells))
-    found[:, counts.unit_of_entry, counts.cell] = counts.impressions, counts.clicks
-    return found[0], found[1]
 
 
 def test_a_query_of_more_documents_than_lightgbm_ranks_is_an_error_that_says_so() -> None:

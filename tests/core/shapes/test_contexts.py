@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy
-from small_logs import dense_table, fitted_pairs, side_by_side
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.shapes import contexts as differences
@@ -282,6 +281,15 @@ def test_a_cell_without_an_interval_takes_what_the_others_say() -> None:
     assert not test.rejected
 
 
+def test_without_any_interval_there_is_nothing_to_shrink_with_or_to_compare() -> None:
+    _, b, covariance = family(8, 0.0, (0.1, 0.1))
+    fit, errors, position = estimates(b, covariance)
+    broken = replace(errors, high=np.full(12, np.nan))
+    assert np.isnan(shrink_contexts(fit, broken, position).log_theta[fit.free_cells]).all()
+    nothing = replace(broken, std_error=np.full(12, np.nan), covariance=np.full_like(covariance, np.nan))
+    assert compare_contexts(fit, nothing, position).n_contrasts == 0
+
+
 def test_a_position_that_no_interval_speaks_of_has_no_number() -> None:
     _, b, covariance = family(8, 0.0, (0.1, 0.1))
     fit, errors, position = estimates(b, covariance)
@@ -339,39 +347,3 @@ def test_four_of_five_logs_show_a_difference_of_the_size_that_is_said_to_be_foun
             b[0, place] += size[place]
             found += compare_contexts(*estimates(b, covariance)).rejected
         assert 0.76 <= found / len(errors) <= 0.86
-
-
-def contextual_log(seed: int, second: tuple[float, ...], n_queries: int = 20) -> Estimates:
-    """Two contexts with the same queries, documents and attractiveness, whose sessions differ in theta only."""
-    rng = np.random.default_rng(seed)
-    n_pairs = n_queries * 4
-    gamma = rng.beta(2, 3, (n_pairs, 1))
-    impressions = [rng.poisson(mean, (n_pairs, 4)).astype(np.float64) for mean in (6.0, 2.0)]
-    clicks = [
-        rng.binomial(n.astype(np.int64), gamma * theta).astype(np.float64)
-        for n, theta in zip(impressions, (1 / np.arange(1, 5), second), strict=True)
-    ]
-    pairs = dense_table(*(side_by_side(*parts) for parts in (impressions, clicks)))
-    found = fitted_pairs(pairs, np.tile(np.arange(n_pairs) // 4, 2), n_contexts=2)
-    return found.fit, found.errors, np.tile(np.arange(1, 5), 2)
-
-
-def test_contexts_of_one_curve_are_rarely_said_to_differ() -> None:
-    logs = [contextual_log(seed, tuple(1 / np.arange(1, 5))) for seed in range(30)]
-    assert sum(compare_contexts(*log).rejected for log in logs) <= 4  # chance of more: 2 %
-
-
-def test_contexts_of_other_curves_are_told_apart_and_hardly_shrunk() -> None:
-    log = contextual_log(1, (1.0, 0.9, 0.8, 0.8), n_queries=200)
-    assert compare_contexts(*log).p_value < 0.001
-    found = shrink_contexts(*log)
-    assert found.tau > 0.2
-    assert np.abs(found.log_theta - log[0].log_theta).max() < 0.1
-
-
-def test_one_query_has_nothing_to_shrink_with() -> None:
-    fit, errors, position = contextual_log(2, (1.0, 0.5, 0.4, 0.3), n_queries=1)
-    assert np.isnan(errors.high[fit.free_cells]).all()
-    found = shrink_contexts(fit, errors, position)
-    assert np.isnan(found.log_theta[fit.free_cells]).all()
-    assert compare_contexts(fit, errors, position).n_contrasts == 0

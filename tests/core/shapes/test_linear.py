@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import scipy
+from dense import by_cluster, dense_counts, log_likelihood, scores_and_information
 from present import present
-from small_logs import dense_table, fitted_pairs
+from small_logs import dense_table, fitted_pairs, side_by_side
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.optimize import Limits
@@ -38,22 +39,12 @@ def product(free: StrataEstimate, axes: Integers = AXES) -> ShapedEstimate:
     return present(fit_product(free, axes, ONE))
 
 
-def dense(free: StrataEstimate) -> tuple[Floats, Floats, Floats]:
-    """Impressions and clicks by pair and cell, and how many pairs are equal."""
-    table = free.strata.signatures
-    made = np.zeros((2, table.n_units, table.n_cells))
-    made[0, table.unit_of_entry, table.cell] = table.impressions
-    made[1, table.unit_of_entry, table.cell] = table.clicks
-    return made[0], made[1], table.multiplicity
-
-
 def test_the_product_is_the_most_likely_one() -> None:
     free = log_of(THETA)
-    n, c, m = dense(free)
+    counts = dense_counts(free.strata.signatures.take(free.strata.members.unit))
 
     def loss(gamma: Floats) -> float:
-        beta = design() @ gamma
-        return float(m @ (c.sum(axis=1) * np.log(n @ np.exp(beta)) - c @ beta))
+        return -log_likelihood(*counts, design() @ gamma)
 
     best = scipy.optimize.minimize(loss, np.zeros(design().shape[1]), method="BFGS", options={"gtol": 1e-8}).x
 
@@ -71,13 +62,12 @@ def test_a_long_log_takes_no_more_steps(monkeypatch: pytest.MonkeyPatch) -> None
 def test_errors_are_those_of_leaving_out_a_query() -> None:
     free = log_of(THETA)
     found = product(free)
-    n, c, _ = dense(free)
-    share = n * found.theta / (n @ found.theta)[:, np.newaxis]
-    scores, information = np.zeros((N_QUERIES, 5)), np.zeros((N_QUERIES, 5, 5))
-    for unit, query in zip(free.strata.members.unit, free.strata.members.cluster, strict=True):
-        total, p = c[unit].sum(), share[unit]
-        scores[query] += design().T @ (c[unit] - total * p)
-        information[query] += total * design().T @ (np.diag(p) - np.outer(p, p)) @ design()
+    members = free.strata.members
+    counts = dense_counts(free.strata.signatures.take(members.unit))
+    scores, information = (
+        by_cluster(of_pairs @ design(), members.cluster) for of_pairs in scores_and_information(*counts, found.theta)
+    )
+    information = design().T @ information
     whole = information.sum(axis=0)
     changes = np.zeros((N_QUERIES, 5))
     for query in range(N_QUERIES):
@@ -129,12 +119,9 @@ def test_a_cell_that_leaves_the_product_is_seen(factor: float) -> None:
 
 def test_each_context_has_effects_of_its_own() -> None:
     one, other = log_of(THETA), log_of(THETA**2, seed=4)
-    n, c, m = dense(one)
-    n2, c2, m2 = dense(other)
-    apart = np.zeros((len(n), n2.shape[1])), np.zeros((len(n2), n.shape[1]))
-    impressions, clicks = (np.block([[a, apart[0]], [apart[1], b]]) for a, b in ((n, n2), (c, c2)))
-    number: Integers = np.repeat(np.arange(len(impressions)), np.concatenate([m, m2]).astype(np.int64))
-    free = fitted_pairs(dense_table(impressions[number], clicks[number]), np.arange(len(number)) % 9, 2)
+    counts = (dense_counts(of.strata.signatures.take(of.strata.members.unit)) for of in (one, other))
+    impressions, clicks = map(side_by_side, *counts)
+    free = fitted_pairs(dense_table(impressions, clicks), np.arange(len(impressions)) % 9, 2)
     both = present(fit_product(free, np.tile(AXES, (2, 1)), np.repeat([0, 1], 12))).log_theta
 
     assert both[:12] == pytest.approx(product(one).log_theta, abs=1e-8)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from dense import by_cluster, log_likelihood, scores_and_information
 from scipy import stats
 from small_logs import dense_table, fitted_pairs, side_by_side
 
@@ -44,11 +45,6 @@ def monotone(*arguments: object) -> ShapedEstimate:
     return MonotoneShape().fit(*statistics(*arguments))  # pyright: ignore[reportArgumentType]
 
 
-def log_likelihood(impressions: Floats, clicks: Floats, log_theta: Floats) -> float:
-    total = clicks.sum(axis=1)
-    return float((clicks @ log_theta).sum() - total @ np.log(impressions @ np.exp(log_theta) + (total == 0)))
-
-
 def best_eta(impressions: Floats, clicks: Floats, position: Integers) -> float:
     """By golden section."""
     low, high, ratio = -5.0, 5.0, (np.sqrt(5) - 1) / 2
@@ -74,13 +70,9 @@ def test_eta_is_the_brute_force_optimum(seed: int) -> None:
 def test_errors_of_eta_are_the_formula_over_queries() -> None:
     impressions, clicks, query = counts(2, n_queries=40, n_pairs=120)
     found = power(impressions, clicks, query)
-    x, theta = np.log(np.arange(1, 6)), found.theta
-    score, information = np.zeros(40), np.zeros(40)
-    for n, c, g in zip(impressions, clicks, query.tolist(), strict=True):
-        if c.sum() and (n > 0).sum() > 1:
-            p = n * theta / (n @ theta)
-            score[g] += c.sum() * (p @ x) - c @ x
-            information[g] += c.sum() * (p @ x**2 - (p @ x) ** 2)
+    x = np.log(np.arange(1, 6))
+    scores, informations = scores_and_information(impressions, clicks, found.theta)
+    score, information = by_cluster(scores @ -x, query), by_cluster(informations @ x @ x, query)
     assert score.sum() == pytest.approx(0, abs=1e-8)
     rest, n_queries = information.sum() - information, int((information > 0).sum())
     assert found.eta_error[0] == pytest.approx(np.sqrt((1 - 1 / n_queries) * np.sum((score / rest) ** 2)), rel=1e-10)

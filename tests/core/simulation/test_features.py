@@ -9,7 +9,6 @@ from polars.testing import assert_frame_equal
 from present import present
 from small_logs import simulated
 
-from posbias.core.errors import UsageError
 from posbias.core.simulation.options import CellColumn
 from posbias.core.simulation.simulate import (
     Ranker,
@@ -472,49 +471,3 @@ def test_a_ranker_does_not_learn_from_clicks_that_were_not_shown() -> None:
     first = ranker.rank(sessions, np.random.default_rng(0))[:, 0]
 
     np.testing.assert_allclose(np.bincount(first) / 3000, 1 / 3, atol=0.05)
-
-
-# --- what cannot be -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("change", "demand"),
-    [
-        ({"query_exponent": np.inf}, "query_exponent is finite"),
-        ({"n_sessions": 0}, "n_sessions"),
-        ({"docs_per_query": 3}, "docs_per_query"),
-        ({"eta": -1.0}, "eta"),
-        ({"theta": (1.0, 0.5)}, "theta has 6 values"),
-        ({"theta": (1.0, 0.5, 0.4, 0.3, 0.2, 1.2)}, r"theta lies in \[1e-12, 1\]"),
-        ({"attractiveness_shape": (0.0, 1.0)}, "attractiveness_shape"),
-        ({"attractiveness_scale": 0.0}, "attractiveness_scale"),
-        ({"seed": -1}, "seed"),
-        ({"eta": np.nan}, "eta"),
-        ({"eta": 1000.0}, r"theta lies in \[1e-12, 1\]"),
-        ({"n_queries": 10**8}, "at most 100,000,000"),
-        ({"score_weight": 1.1}, "score_weight"),
-        ({"theta_shock": -0.1}, "theta_shock"),
-        ({"contexts": ((1.0, 0.5, 0.4, 0.3, 0.2, 0.0),)}, r"theta lies in \[1e-12, 1\]"),
-        ({"readiness": ()}, "readiness"),
-        ({"readiness": (1.0, 2.0)}, "readiness is at least 0 and 1 on average"),
-        ({"readiness": (0.5, 1.5)}, "readiness times attractiveness_scale"),
-        ({"depth": 0.0}, "depth is in"),
-        ({"depth": (1.0, 1.0)}, "6 weights"),
-        ({"depth": (0.0,) * 6}, "not all 0"),
-        ({"segments": 0}, "segments"),
-        ({"segment_difference": -0.5}, "segment_difference"),
-        ({"days": -1}, "days"),
-        ({"days": 3, "feedback_strength": -1.0}, "feedback_strength lies in"),
-        ({"days": 1, "feedback_strength": 1.0}, "two days"),
-        ({"days": 3, "feedback_strength": 1.0, "ranker_strength": np.inf}, "finite ranker_strength"),
-        ({"randomized_share": 0.6, "swap_share": 0.6, "swaps": ((1, 2),)}, "randomized_share and swap_share"),
-        ({"randomized_share": -0.1}, "randomized_share"),
-        ({"swap_share": 0.1}, "come together"),
-        ({"swaps": ((1, 2),)}, "come together"),
-        ({"swap_share": 0.1, "swaps": ((2, 2),)}, "two different positions"),
-        ({"swap_share": 0.1, "swaps": ((1, 7),)}, "from 1 to 6"),
-    ],
-)
-def test_what_cannot_be_is_refused_and_said_why(change: dict[str, object], demand: str) -> None:
-    with pytest.raises(UsageError, match=demand):
-        replace(PLAIN, **change)  # pyright: ignore[reportArgumentType]

@@ -287,31 +287,6 @@ def test_every_model_of_the_family_says_what_may_be_given() -> None:
             assert 0 < values.min() <= values.max() < 1
 
 
-@pytest.mark.parametrize(
-    ("change", "demand"),
-    [
-        ({"contexts": (0.5,)}, "contexts, readiness and theta_shock are left out unless the model is pbm or ubm"),
-        ({"readiness": (0.5, 1.5), "attractiveness_scale": 0.5}, "contexts, readiness and theta_shock are left out"),
-        ({"theta_shock": 0.1}, "contexts, readiness and theta_shock are left out"),
-        ({"parameters": (("gamma", (0.9,)),)}, r"those that dbn has \(continuation\), not gamma"),
-        ({"parameters": (("continuation", (0.9, 0.8)),)}, "continuation of parameters has one value"),
-        ({"parameters": (("continuation", ()),)}, "continuation of parameters has one value"),
-        ({"parameters": (("continuation", (1.5,)),)}, r"continuation of parameters lies in \[0, 1\]"),
-        ({"parameters": (("continuation", (np.nan,)),)}, r"continuation of parameters lies in \[0, 1\]"),
-        ({"parameters": (("continuation", (0.5,)),) * 2}, "each of parameters is given once"),
-        ({"model": "dcm", "parameters": (("continuation", (0.5, 0.5)),)}, "one value, or 3, one for each position"),
-        ({"model": "cm", "parameters": (("continuation", (0.5,)),)}, r"cm has \(none\)"),
-        ({"model": "pbm", "parameters": (("examination", (0.5,)),)}, r"pbm has \(none\)"),
-        ({"satisfaction_shape": (0.0, 1.0)}, "satisfaction_shape"),
-        ({"model": "tpbm", "theta": (1.0, 0.5)}, "theta has 3 values"),
-        ({"model": "no model"}, "model is one of pbm, ubm, .*sdbn"),
-    ],
-)
-def test_what_a_model_does_not_have_is_refused_and_said_why(change: dict[str, Any], demand: str) -> None:
-    with pytest.raises(UsageError, match=demand):
-        replace(SMALL, **{"model": "dbn"} | change)
-
-
 def test_more_rates_by_document_and_position_than_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("posbias.core.simulation.simulate.MOST_RATES", 35)
 

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from dense import by_cluster, dense_counts, scores_and_information
 from present import present
 from small_logs import dense_table
 
-from posbias.core.arrays.count_table import Floats, Members, sum_by_number
+from posbias.core.arrays.count_table import Floats, Members
 from posbias.core.arrays.linalg import solve
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.standard_errors.contrasts import score_test, units_test
@@ -33,26 +34,18 @@ def test_the_statistic_is_what_its_formulas_say_with_each_cluster_left_out_by_ha
     strata = strata_of(*drawn(np.repeat([0.9, 0.6, 0.3], 2), 1))
     found = present(score_test(strata, *FINER))
 
-    table, clusters = strata.signatures, strata.members.cluster.astype(np.int64)
-    dense = np.zeros((2, table.n_units, 6))
-    for unit in range(table.n_units):
-        entries = slice(table.start[unit], table.start[unit + 1])
-        dense[:, unit, table.cell[entries]] = table.impressions[entries], table.clicks[entries]
-    impressions, clicks = dense
+    clusters = strata.members.cluster.astype(np.int64)
+    impressions, clicks = dense_counts(strata.signatures)
     merged = dense_table(impressions.reshape(-1, 3, 2).sum(axis=2), clicks.reshape(-1, 3, 2).sum(axis=2))
     theta = fit_conditional(merged, find_linkage(merged)).theta[FINER_CELL]
-    share = impressions * theta / (impressions * theta).sum(axis=1, keepdims=True)
-    total = clicks.sum(axis=1)
-    scores = clicks - total[:, np.newaxis] * share
-    information: Floats = np.array([c * (np.diag(p) - np.outer(p, p)) for c, p in zip(total, share, strict=True)])
+    scores, information = scores_and_information(impressions, clicks, theta)
     model = np.eye(3)[FINER_CELL][:, 1:]
     whole = information.sum(axis=0)
     explained = solve(model.T @ whole @ model, model.T @ whole @ DIRECTION)
     along = DIRECTION - (model * explained).sum(axis=1)
-    by_cluster = sum_by_number(clusters, (scores * along).sum(axis=1), 20)
-    weight = sum_by_number(clusters, ((information * along).sum(axis=2) * along).sum(axis=1), 20)
-    delta = by_cluster.sum() / weight.sum()
-    without = np.array([np.delete(by_cluster, g).sum() / np.delete(weight, g).sum() for g in range(20)])
+    of_cluster, weight = by_cluster(scores @ along, clusters), by_cluster(information @ along @ along, clusters)
+    delta = of_cluster.sum() / weight.sum()
+    without = np.array([np.delete(of_cluster, g).sum() / np.delete(weight, g).sum() for g in range(20)])
     std_error = np.sqrt(19 / 20 * ((without - delta) ** 2).sum())  # the jackknife, around the whole
 
     assert found.clusters == 20

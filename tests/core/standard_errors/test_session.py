@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from dense import dense_counts
 from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers, Members, compress
@@ -79,9 +80,7 @@ def test_sums_of_parts_that_share_no_session_are_those_of_the_whole() -> None:
 
 def test_clicks_that_say_nothing_are_left_out() -> None:
     strata, unit, cell, page = log_of_clicks(4)
-    dense = np.zeros((2, 61, 4))
-    for number, values in enumerate((strata.impressions, strata.clicks)):
-        dense[number, strata.unit_of_entry, strata.cell] = values
+    dense = np.pad(dense_counts(strata), ((0, 0), (0, 1), (0, 1)))
     dense[:, 60, 3] = 9, 2  # a document that is shown at one position only, which nothing else links
     wider = dense_table(dense[0], dense[1])
     fit = fitted(wider)
