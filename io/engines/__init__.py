@@ -1,4 +1,4 @@
-"""Engines: how a log of any size is read, checked and counted, here or on a Spark cluster.
+"""Engines read, validate and count a log of any size, on this machine or on a Spark cluster.
 
-Every engine gives the same rows and the same statistics; what is done with them is not known here.
+All engines return the same rows and statistics.
 """

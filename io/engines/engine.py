@@ -1,7 +1,7 @@
-"""The interface of an engine: local (Polars) or Spark. Code that counts, fits and writes does not depend on which.
+"""The interface of engines, local (Polars) or Spark, and what they share: samples, validation, sizes of parts.
 
-Rows lie in parts that hold whole queries, in this process, on its disk or on a cluster. Work goes to the parts: a
-function that is sent there, and whose small results come back.
+Rows are split into parts of whole queries: in memory, on disk, or on a cluster. Functions are sent to the parts, and
+return small results.
 """
 
 from abc import ABC, abstractmethod
@@ -47,18 +47,18 @@ class Parts(Protocol):
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
         """Yield `work(number, rows)` for each part, in the order of the numbers.
 
-        The function may run in another process, and twice: it must travel (no lambda), and write by `whole_files`.
+        The function may run in another process, and twice: it must be picklable, and write by `whole_files`.
         """
         ...
 
 
 def sums_by(parts: Parts, keys: Sequence[pl.Expr], **sums: pl.Expr) -> pl.DataFrame:
-    """Sum expressions by key, within parts and then over them; the order of rows is undefined."""
-    of_parts = pl.concat(parts.map(partial(_sums_of_part, keys=keys, sums=sums)))
-    return of_parts.group_by([name for name in of_parts.columns if name not in sums]).sum()
+    """Sum expressions by key over all parts; the order of rows is undefined."""
+    by_part = pl.concat(parts.map(partial(_sum_part, keys=keys, sums=sums)))
+    return by_part.group_by([name for name in by_part.columns if name not in sums]).sum()
 
 
-def _sums_of_part(_: int, rows: pl.LazyFrame, keys: Sequence[pl.Expr], sums: dict[str, pl.Expr]) -> pl.DataFrame:
+def _sum_part(_: int, rows: pl.LazyFrame, keys: Sequence[pl.Expr], sums: dict[str, pl.Expr]) -> pl.DataFrame:
     return rows.group_by(*keys).agg(**sums).collect(engine="streaming")
 
 
@@ -66,18 +66,18 @@ def _sums_of_part(_: int, rows: pl.LazyFrame, keys: Sequence[pl.Expr], sums: dic
 class ReadLog(ABC):
     """A log after reading: its accepted rows in parts, and the number of rejected rows by reason."""
 
-    log: Log  # as it was read: of raw files, the log that was made of them
-    plan: StatisticsPlan  # what can be counted: days only, where timestamps say no time of day
-    rows_read: int  # in the log
+    log: Log  # for raw files, the log into which they were converted
+    plan: StatisticsPlan  # keys that can be counted: its period is the day if timestamps have no time of day
+    rows_read: int  # number of rows in the log
     rejected: dict[str, int]  # number of rows per reason
-    totals: LogTotals  # of the good rows and pages
-    clicks: JoinedClicks | None  # what became of them, where they are apart
+    totals: LogTotals  # totals of accepted rows and pages
+    clicks: JoinedClicks | None  # outcomes of clicks that were logged in a table of their own
 
-    # what `read_log` knows beside the engine
-    sources: dict[str, str] = field(default_factory=dict[str, str], kw_only=True)  # path by digest of its files
-    rows: Rows = field(default=Rows(0, 0, {}), kw_only=True)  # the counts of its rows, for the manifest
-    notes: tuple[str, ...] = field(default=(), kw_only=True)  # what a reader should know of how it was read
-    days: Days | None = field(default=None, kw_only=True)  # where the plan has a period
+    # Set by `read_log`
+    sources: dict[str, str] = field(default_factory=dict[str, str], kw_only=True)  # path by digest
+    rows: Rows = field(default=Rows(0, 0, {}), kw_only=True)  # numbers of rows, for the manifest
+    notes: tuple[str, ...] = field(default=(), kw_only=True)  # remarks on how the log was read
+    days: Days | None = field(default=None, kw_only=True)  # rows by day; None without a period
 
     @property
     @abstractmethod
@@ -86,7 +86,7 @@ class ReadLog(ABC):
 
     @property
     def pieces(self) -> Parts:
-        """Accepted impressions in any partition: cheaper on Spark, which then moves no rows."""
+        """Accepted impressions in any partition: cheaper on Spark, as no rows are moved."""
         return self.buckets
 
     @property
@@ -106,15 +106,15 @@ class ReadLog(ABC):
 
 @dataclass(frozen=True)
 class Engine(ABC):
-    """Read logs, count them by a plan, and run functions where the rows are."""
+    """Read logs, count them by a plan, and run functions on their parts."""
 
     memory: int  # target for the memory of a process that works on a part, in bytes
-    scratch: Path  # a directory for temporary files, which everything that works for the engine sees
-    on_bad_rows: OnBadRows = "error"  # whether what breaks the contract stops the run or is left out
+    scratch: Path  # directory for temporary files, which all workers of the engine see
+    on_bad_rows: OnBadRows = "error"  # whether rows that break the contract stop the run or are left out
     check_pages: CheckPages = "sample"  # whether pages of a large log are checked in a sample, or all
 
     in_this_process: ClassVar[bool]
-    """Whether all work is done in this process, so that results need not travel."""
+    """Whether all work is done in this process."""
 
     @abstractmethod
     def read(
@@ -124,10 +124,9 @@ class Engine(ABC):
 
         Args:
             log: an opened log.
-            plan: of its counts. Where it needs pages, one that lost a row is of no use: that may have been clicked.
-            keep_sessions: whether the work needs the sessions themselves; all pages are then checked, or a sample if
-                "unchecked".
-            on_rows: called with rows as they are read, where somebody watches and the engine reads them itself.
+            plan: keys of the counts; if it needs pages, pages that lost a row are rejected: that may have been clicked.
+            keep_sessions: whether later steps need sessions; all pages are then checked, or a sample if "unchecked".
+            on_rows: called with the number of rows as the local engine reads them; Spark does not call it.
 
         Raises:
             SchemaError: rows or pages break the contract, and are not to be left out.
@@ -136,17 +135,18 @@ class Engine(ABC):
 
     def parts_of(self, frames: Sequence[pl.LazyFrame]) -> Parts:
         """Make each frame a part; each must hold whole queries."""
-        makes = [partial(collected, frame) for frame in frames]
-        return FrameParts(self.each, lambda: makes, len(makes), in_memory=self.in_this_process and len(makes) == 1)
+        makers = [partial(collected, frame) for frame in frames]
+        in_memory = self.in_this_process and len(makers) == 1
+        return FrameParts(self.each, lambda: makers, len(makers), in_memory=in_memory)
 
     @abstractmethod
     def add_up(self, statistics: Sequence[pl.LazyFrame], plan: StatisticsPlan, *, distinct: bool = False) -> Parts:
         """Merge statistics, e.g. of several days; each part is sorted by the plan's keys.
 
         Args:
-            statistics: rows of several frames may have equal keys: their counts add up.
-            plan: what they count.
-            distinct: whether no two rows have equal keys, so that sorting is all there is to do.
+            statistics: statistics; rows of several frames may have equal keys.
+            plan: keys of the counts.
+            distinct: whether no two rows have equal keys, so that they need only be sorted.
         """
 
     @abstractmethod
@@ -163,19 +163,19 @@ MakeFrame = Callable[[], pl.LazyFrame | pl.DataFrame]
 
 @dataclass(frozen=True)
 class FrameParts:
-    """Lazily made frames; each holds whole queries and is made in the worker that processes it."""
+    """Parts of whole queries that are made lazily, each in the worker that processes it."""
 
-    each: Callable[[Iterable[Any], Callable[[Any], Any]], Iterator[Any]]  # as that of an engine
-    makes: Callable[[], Iterable[MakeFrame]]  # gives what makes each of them
+    each: Callable[[Iterable[Any], Callable[[Any], Any]], Iterator[Any]]  # `Engine.each`
+    makers: Callable[[], Iterable[MakeFrame]]  # return a function for each part that makes its frame
     number: int | None
     in_memory: bool
 
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """Yield `work(number, frame)` in the order of the frames."""
-        return self.each(enumerate(self.makes()), partial(_on_made, work=work))
+        """Yield `work(number, frame)` in the order of the parts."""
+        return self.each(enumerate(self.makers()), partial(_make_and_apply, work=work))
 
 
-def _on_made(item: tuple[int, MakeFrame], work: Callable[[int, pl.LazyFrame], Output]) -> Output:
+def _make_and_apply(item: tuple[int, MakeFrame], work: Callable[[int, pl.LazyFrame], Output]) -> Output:
     number, make = item
     return work(number, make().lazy())
 
@@ -186,15 +186,15 @@ def collected(frame: pl.LazyFrame) -> pl.DataFrame:
 
 
 ROWS = "rows"
-"""The column that counts the rows of a page, or of a reason."""
+"""Column: number of rows of a page, or with a reason."""
 
 PAGES = "pages"
-"""The column that counts the pages of a reason."""
+"""Column: number of pages with a reason."""
 
 SAMPLED_ROWS = 1 << 20
-"""Rows whose pages are checked, of a larger log: enough to see a visit for sure."""
+"""Approximate number of rows in the sample of pages that is checked: enough to detect that sessions are visits."""
 
-# What a plan holds at its peak, per row: measured on group-by, sort and window over integer ids, rounded up.
+# Peak memory of counting, per row: measured on group-by, sort and window over integer ids, rounded up.
 _BYTES_PER_ROW, _BYTES_PER_KEY_BYTE = 220, 3
 _TEXT_BYTES, _NUMBER_BYTES = 40, 8
 
@@ -202,21 +202,21 @@ PROCESS_BYTES = 300 << 20
 """Memory of the interpreter, its libraries and their thread buffers."""
 
 ROWS_IN_ORDER = 1 << 19
-"""Rows whose order is looked at: enough to see a ranker that learns, and cheap beside counting all."""
+"""Approximate number of rows to test for feedback by their order: enough to detect a ranker that learns from clicks."""
 
 _MOSTLY = 0.5
-_SEED_OF_SAMPLE = 1  # not that of the buckets, which hold one in so many queries already
-_FAR_OFF = 4  # times as many or as few rows as wanted
+_SEED_OF_SAMPLE = 1  # not that of buckets, which are samples of queries already
+_FAR_OFF = 4  # a sample of more than 4 times, or less than a quarter of, the requested rows is rejected
 
 
 def sample_rows(rows: Sequence[pl.LazyFrame], most: int) -> list[pl.DataFrame]:
     """Sample about `most` rows in log order: whole queries, so that documents recur as often as in all rows.
 
-    Where few queries hold most rows they are a sample of pages, or where there are none the first rows.
+    If few queries hold most rows, whole pages are sampled; without sessions, the first rows of each frame are returned.
 
     Args:
-        rows: frames that hold whole queries.
-        most: of all frames together.
+        rows: frames of whole queries.
+        most: approximate number of rows, of all frames together.
     """
     height = sum(frame.select(pl.len()).collect(engine="streaming").item() for frame in rows)
     one_in = -(-height // most)
@@ -224,65 +224,65 @@ def sample_rows(rows: Sequence[pl.LazyFrame], most: int) -> list[pl.DataFrame]:
         return [frame.collect(engine="streaming") for frame in rows]
 
     def sample(column: str) -> list[pl.DataFrame]:
-        chosen = pl.col(column).hash(_SEED_OF_SAMPLE) % one_in == 0
-        return [frame.filter(chosen).collect(engine="streaming") for frame in rows]
+        in_sample = pl.col(column).hash(_SEED_OF_SAMPLE) % one_in == 0
+        return [frame.filter(in_sample).collect(engine="streaming") for frame in rows]
 
-    of_queries = sample(QUERY)
-    if most // _FAR_OFF <= sum(frame.height for frame in of_queries) <= _FAR_OFF * most:
-        return of_queries
+    queries = sample(QUERY)
+    if most // _FAR_OFF <= sum(frame.height for frame in queries) <= _FAR_OFF * most:
+        return queries
     if SESSION in rows[0].collect_schema():
         return sample(SESSION)
     return [frame.head(most // len(rows)).collect(engine="streaming") for frame in rows]
 
 
-def judge_rows(log: Log, counts: pl.DataFrame, on_bad_rows: OnBadRows) -> tuple[dict[str, int], LogTotals]:
-    """Return the number of rejected rows by reason, and the totals of accepted rows; pages are not judged here.
+def check_rows(log: Log, counts: pl.DataFrame, on_bad_rows: OnBadRows) -> tuple[dict[str, int], LogTotals]:
+    """Return the number of rejected rows by reason, and the totals of accepted rows; pages are not checked.
 
     Args:
-        log: where they stand.
+        log: the log, for messages.
         counts: `rows`, `impressions` and `clicks` by `rejected`.
         on_bad_rows: whether faulty rows stop the run.
 
     Raises:
-        SchemaError: they stop the run.
+        SchemaError: there are faulty rows, and they stop the run.
     """
     rejected = {code: rows for code, rows in counts.select(REJECTED, ROWS).iter_rows() if code}
     faulty = {code: rows for code, rows in rejected.items() if code not in HARMLESS}
     if faulty and on_bad_rows == "error":
         raise SchemaError(*describe_rejected_rows(log, faulty, int(counts[ROWS].sum())))
     good = counts.filter(pl.col(REJECTED) == 0).select(pl.col(IMPRESSIONS, CLICKS).sum())
-    totals = without_clicks(LogTotals(*good.row(0)), counts)
+    totals = add_lost_clicks(LogTotals(*good.row(0)), counts)
     totals = replace(totals, clicks_read=totals.clicked + totals.clicks_left_out)
     return {why_rejected(code): rejected[code] for code in sorted(rejected)}, totals
 
 
-_NO_CLICKS = (
+_LOSE_NO_CLICK = (
     *(RowRejection.EMPTY_PAGE, RowRejection.NO_IMPRESSIONS, RowRejection.RARE_QUERY, RowRejection.CLICK_INVALID),
     *(RowRejection.CLICKS_INVALID, RowRejection.OTHER_VALUE, PageRejection.COPY),
 )
-"""Faults of rows that lose no click, or whose clicks are no number."""
+"""Rejections by which no click of the log is lost, or whose number of clicks is unknown."""
 
 
-def without_clicks(totals: LogTotals, left_out: pl.DataFrame) -> LogTotals:
-    """Add the clicks of rejected rows to the totals, without those of exact copies and of rows that options exclude."""
-    lost = (pl.col(REJECTED) > 0) & ~pl.col(REJECTED).is_in([int(code) for code in _NO_CLICKS])
+def add_lost_clicks(totals: LogTotals, left_out: pl.DataFrame) -> LogTotals:
+    """Add clicks by `rejected` to `clicks_left_out`, except clicks on exact copies and on rows that options exclude."""
+    lost = (pl.col(REJECTED) > 0) & ~pl.col(REJECTED).is_in([int(code) for code in _LOSE_NO_CLICK])
     return replace(totals, clicks_left_out=totals.clicks_left_out + int(left_out.filter(lost)[CLICKS].sum()))
 
 
-def judge_pages(
+def check_pages(
     log: Log, faults: pl.DataFrame, examples: pl.DataFrame, rows: int, on_bad_rows: OnBadRows
 ) -> dict[str, int]:
-    """Return the number of rows by reason on sessions that cannot be one results page.
+    """Return the number of rows by reason on faulty pages: sessions that cannot be one results page.
 
     Args:
-        log: where they stand.
-        faults: the `page_faults`.
-        examples: `session` and `rejected` of some or all of these pages, of each reason at least one.
+        log: the log, for messages.
+        faults: counts of faulty pages, from `page_faults`.
+        examples: `session` and `rejected` of faulty pages, at least one for each reason.
         rows: number of rows in the log.
-        on_bad_rows: whether such pages stop the run.
+        on_bad_rows: whether faulty pages stop the run.
 
     Raises:
-        SchemaError: they stop the run, or hold most of the rows.
+        SchemaError: there are faulty pages, and they stop the run or hold most of the rows.
     """
     mostly = faults[ROWS].sum() > _MOSTLY * rows
     if faults.height and (on_bad_rows == "error" or mostly):
@@ -292,12 +292,12 @@ def judge_pages(
 
 
 def page_faults(faulty: pl.DataFrame) -> pl.DataFrame:
-    """Count `pages` and `rows` by `rejected`, from faulty pages (`session`, `rows`, `rejected`)."""
+    """Count `pages` and `rows` by `rejected`, from faulty pages (`rows`, `rejected`)."""
     return faulty.group_by(REJECTED).agg(pl.len().alias(PAGES), pl.col(ROWS).sum()).sort(REJECTED)
 
 
 def rows_by_reason(faults: pl.DataFrame) -> dict[str, int]:
-    """Return the number of rows by reason in words."""
+    """Return the number of rows by reason, in words, from `rows` by `rejected`."""
     return {why_rejected(code): int(rows) for code, rows in faults.sort(REJECTED).select(REJECTED, ROWS).iter_rows()}
 
 
@@ -305,10 +305,10 @@ def fewest_parts(rows: int, schema: pl.Schema, memory: int, text_bytes: int = 0)
     """Return the smallest number of parts such that a process working on one part stays within `memory`.
 
     Args:
-        rows: how many there are.
-        schema: their columns.
-        memory: the bytes.
-        text_bytes: how long ids that are texts are, where they may be long.
+        rows: number of rows.
+        schema: columns of the rows.
+        memory: in bytes.
+        text_bytes: mean length of ids of text, if it is known.
     """
     return max(1, -(-rows * bytes_per_row(schema, text_bytes) // room_for_parts(memory)))
 
@@ -321,5 +321,5 @@ def bytes_per_row(schema: pl.Schema, text_bytes: int = 0) -> int:
 
 
 def room_for_parts(memory: int) -> int:
-    """Return the bytes left for parts, of a process whose target is `memory` bytes."""
+    """Return the bytes for parts in a process whose target is `memory` bytes."""
     return max(memory - PROCESS_BYTES, memory // 8)

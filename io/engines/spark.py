@@ -1,8 +1,7 @@
-"""The Spark engine: the plans and steps of the local engine on many machines.
+"""The Spark engine: the local engine's steps on many machines.
 
-Polars reads the files, in Spark's Python workers, just as it does on one machine. Spark counts, and brings together
-what belongs together. What is done to a part, Polars does again, in the worker that holds it. Only small things come
-back to this process: signatures, which are fitted here, and counts.
+Polars reads the files in Spark's Python workers, as on one machine. Spark counts and shuffles. Polars processes each
+part in the worker that holds it. Only counts and signatures, which are fitted here, return to this process.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,36 +31,20 @@ from posbias.core.log.pages import (
     sum_page_ends,
 )
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, QUERY, SESSION
-from posbias.io.engines.engine import (
-    PAGES,
-    ROWS,
-    ROWS_IN_ORDER,
-    SAMPLED_ROWS,
-    Engine,
-    Item,
-    KeepSessions,
-    Output,
-    ReadLog,
-    collected,
-    fewest_parts,
-    judge_pages,
-    judge_rows,
-    rows_by_reason,
-    sample_rows,
-    without_clicks,
-)
+from posbias.io.engines import engine
+from posbias.io.engines.engine import Item, KeepSessions, Output
 from posbias.io.engines.spark_session import Session, cores_of, shuffle_into, spark_errors
 from posbias.io.engines.spark_worker import (
     RESULT,
     WIRE,
-    collect_frames,
+    collection_task,
     from_batches,
-    on_items,
-    on_part,
-    on_rows,
-    packed,
+    item_task,
+    part_task,
+    row_task,
     spark_name,
     spark_schema,
+    to_spark,
 )
 from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.clicks import JOINED_CLICK, MOST_COMPARED
@@ -71,17 +54,17 @@ from posbias.io.progress import RowCounter
 from posbias.io.results.tables import write_part
 
 SparkFrame = Any
-"""pyspark.sql.DataFrame, which is not there unless the extra is installed."""
+"""pyspark.sql.DataFrame; PySpark is an optional dependency."""
 
 
-def _mapped(
+def _map_partitions(
     frame: SparkFrame, schema: pl.Schema, work: Callable[[pl.LazyFrame], pl.LazyFrame], to: pl.Schema
 ) -> SparkFrame:
-    """Apply a function on lazy frames to each partition."""
-    return frame.mapInArrow(on_rows(lambda rows: packed(work(rows), to), schema), spark_schema(to))
+    """Apply a function of lazy frames, from `schema` to the schema `to`, to each partition."""
+    return frame.mapInArrow(row_task(lambda rows: to_spark(work(rows), to), schema), spark_schema(to))
 
 
-def _here(frame: SparkFrame, schema: pl.Schema) -> pl.DataFrame:
+def _collect(frame: SparkFrame, schema: pl.Schema) -> pl.DataFrame:
     """Collect a Spark frame into this process."""
     return from_batches(frame.toArrow().to_batches(), schema)
 
@@ -94,8 +77,8 @@ def _results(frame: SparkFrame) -> Iterator[Any]:
         yield WIRE.from_bytes(row.result)
 
 
-def _one_in(rows: SparkFrame, column: str, number: int) -> SparkFrame:
-    """Sample rows: those of one in `one_in` values of a column, by hash."""
+def _sample(rows: SparkFrame, column: str, number: int) -> SparkFrame:
+    """Sample the rows of one in `number` values of a column, by hash."""
     functions: Any = import_module("pyspark.sql.functions")
     return rows.filter(functions.pmod(functions.xxhash64(column), functions.lit(number)) == 0) if number > 1 else rows
 
@@ -108,46 +91,50 @@ def _sums_by_reason(rows: SparkFrame, summed: dict[str, str]) -> pl.DataFrame:
     return pl.DataFrame(counts, dict.fromkeys((REJECTED, *summed), pl.Int64), orient="row").sort(REJECTED)
 
 
-_PAGE_SUMS = pl.Schema({**dict.fromkeys((REJECTED, PAGES, ROWS, CLICKS), pl.Int64()), **PAGE_ENDS})
+_PAGE_SUMS = pl.Schema({**dict.fromkeys((REJECTED, engine.PAGES, engine.ROWS, CLICKS), pl.Int64()), **PAGE_ENDS})
 
 
-def _sums_of_pages(judged: pl.LazyFrame) -> pl.LazyFrame:
-    """Aggregate pages to `_PAGE_SUMS`: counts by `rejected`; rows without `rejected` say where valid pages end."""
-    sums = pl.len().cast(pl.Int64).alias(PAGES), pl.col(ROWS).sum(), pl.col(PAGE_CLICKS).sum().alias(CLICKS)
-    by_fault = judged.group_by(pl.col(REJECTED).cast(pl.Int64)).agg(*sums)
-    return pl.concat([by_fault, count_page_ends(judged)], how="diagonal").select(_PAGE_SUMS.names())
+def _sum_pages(checked: pl.LazyFrame) -> pl.LazyFrame:
+    """Sum `pages` to rows of `_PAGE_SUMS`: counts by `rejected`, and a row without `rejected` with the page ends."""
+    sums = (
+        pl.len().cast(pl.Int64).alias(engine.PAGES),
+        pl.col(engine.ROWS).sum(),
+        pl.col(PAGE_CLICKS).sum().alias(CLICKS),
+    )
+    by_fault = checked.group_by(pl.col(REJECTED).cast(pl.Int64)).agg(*sums)
+    return pl.concat([by_fault, count_page_ends(checked)], how="diagonal").select(_PAGE_SUMS.names())
 
 
 _FEWEST_PARTS = 2
-_SLICES_PER_CORE = 2  # of a log, so that no core waits long for another
-_SHORTEST, _LONGEST = 1 << 16, 1 << 22  # rows of a slice
+_SLICES_PER_CORE = 2  # slices of a log per core, so that no core waits long for another
+_SHORTEST, _LONGEST = 1 << 16, 1 << 22  # fewest and most rows of a slice
 _MANY_TASKS = 4096
 _CLICK_KEYS = [SESSION, DOC]
 
 
 @dataclass(frozen=True)
 class SparkParts:
-    """Parts that are the partitions of a Spark frame."""
+    """Partitions of a Spark frame as parts."""
 
-    frame: SparkFrame  # the rows, as they travel
-    schema: pl.Schema  # their names and types in Polars
-    number: int | None  # of partitions, if that is known
-    in_memory: bool = False  # never in this process
-    order: tuple[str, ...] = ()  # the columns by which the rows of a part are sorted; none for no order
+    frame: SparkFrame  # rows with the names and types of Spark
+    schema: pl.Schema  # names and types of the rows in Polars
+    number: int | None  # number of partitions, if it is known
+    in_memory: bool = False
+    order: tuple[str, ...] = ()  # columns by which the rows of a part are sorted; empty for any order
 
     def map(self, work: Callable[[int, pl.LazyFrame], Output]) -> Iterator[Output]:
-        """Yield `work(number, rows)` for each part that holds rows."""
+        """Yield `work(number, rows)` for each partition with rows, and for the first one."""
         with spark_errors():
-            results = self.frame.mapInArrow(on_part(work, self.schema, self.order), RESULT)
+            results = self.frame.mapInArrow(part_task(work, self.schema, self.order), RESULT)
         yield from _results(results)
 
 
 @dataclass(frozen=True)
-class ReadBySpark(ReadLog):
+class SparkReadLog(engine.ReadLog):
     """A log after reading by Spark."""
 
-    good: SparkParts  # canonical impressions, as they were read, or by session: a query may lie in several parts
-    n_parts: int  # that hold whole queries
+    good: SparkParts  # accepted impressions, as read or by session: a query may lie in several parts
+    n_parts: int  # number of parts of whole queries
     engine: "SparkEngine"
 
     @property
@@ -157,23 +144,23 @@ class ReadBySpark(ReadLog):
 
     @cached_property
     def buckets(self) -> SparkParts:  # pyright: ignore[reportIncompatibleMethodOverride] - made once
-        """Accepted impressions by query: the shuffle is made once."""
+        """Accepted impressions by query, shuffled once."""
         with spark_errors():
-            by_query = _by_query(self.pieces.frame, self.pieces.schema, self.n_parts)
-            return replace(by_query, frame=self.engine.keep(by_query.frame))
+            by_query = _by_query(self.good.frame, self.good.schema, self.n_parts)
+            return replace(by_query, frame=self.engine.persist(by_query.frame))
 
     @property
     def some_pages(self) -> pl.LazyFrame | None:
         """Pages of a sample of queries, collected here; of a sample of sessions if few queries hold most rows."""
         if not self.log.has_sessions:
             return None
-        rows, schema, frame = self.rows_read - sum(self.rejected.values()), self.pieces.schema, self.pieces.frame
+        rows, frame = self.rows_read - sum(self.rejected.values()), self.good.frame
+        one_in = -(-rows // engine.SAMPLED_ROWS)
         with spark_errors():
-            split = self.log.page_rules.several_queries
-            sampled = _one_in(frame, SESSION if split else QUERY, -(-rows // SAMPLED_ROWS))
-            if rows > SAMPLED_ROWS and not SAMPLED_ROWS // 4 <= sampled.count() <= 2 * SAMPLED_ROWS:
-                sampled = _one_in(frame, SESSION, -(-rows // SAMPLED_ROWS))
-            return _here(sampled, schema).lazy()
+            sample = _sample(frame, SESSION if self.log.page_rules.several_queries else QUERY, one_in)
+            if rows > engine.SAMPLED_ROWS and not engine.SAMPLED_ROWS // 4 <= sample.count() <= 2 * engine.SAMPLED_ROWS:
+                sample = _sample(frame, SESSION, one_in)
+            return _collect(sample, self.good.schema).lazy()
 
     @cached_property
     def in_order(self) -> Sequence[pl.LazyFrame]:  # pyright: ignore[reportIncompatibleMethodOverride] - made once
@@ -181,51 +168,53 @@ class ReadBySpark(ReadLog):
         if self.log.click_sources or self.log.request.tables is not None:
             return ()
         slices = self.engine.slices_of(self.log)
-        some = partial(sample_rows, most=-(-ROWS_IN_ORDER // len(slices)))
-        return [pl.concat(chain.from_iterable(self.engine.each([[good_rows(one)] for one in slices], some))).lazy()]
+        sample = partial(engine.sample_rows, most=-(-engine.ROWS_IN_ORDER // len(slices)))
+        samples = self.engine.each([[good_rows(rows)] for rows in slices], sample)
+        return [pl.concat(chain.from_iterable(samples)).lazy()]
 
     def statistics(self, plan: StatisticsPlan) -> SparkParts:
         """Sufficient statistics, counted by Spark.
 
-        Each piece is counted before queries are brought together, so that a query with most rows of a log keeps every
-        core busy, and no worker holds more of it than its counts.
+        Each partition is counted before the shuffle by query: a query with most rows of a log then keeps all cores
+        busy, and no worker holds more than its counts.
         """
-        empty = plan.count(nw.from_native(pl.LazyFrame(schema=self.pieces.schema)))
+        empty = plan.count(nw.from_native(pl.LazyFrame(schema=self.good.schema)))
         with spark_errors():
-            counted = _with_spark_names(plan).count(nw.from_native(self.pieces.frame)).to_native()
+            counted = _with_spark_names(plan).count(nw.from_native(self.good.frame)).to_native()
             return _by_query(counted, empty.to_native().collect_schema(), self.n_parts, plan.keys)
 
 
 @dataclass(frozen=True)
-class SparkEngine(Engine):
+class SparkEngine(engine.Engine):
     """Read, count and merge with Spark; `memory` is the target of one Python worker."""
 
     session: Session = field(kw_only=True)
-    kept: list[SparkFrame] = field(default_factory=list[SparkFrame])  # a Spark session may outlive the command
+    # To be unpersisted at the end of the command, as a Spark session may outlive it
+    persisted: list[SparkFrame] = field(default_factory=list[SparkFrame])
 
     in_this_process = False
 
-    def keep(self, frame: SparkFrame) -> SparkFrame:
+    def persist(self, frame: SparkFrame) -> SparkFrame:
         """Persist a frame that is used several times."""
-        self.kept.append(frame.persist())
+        self.persisted.append(frame.persist())
         return frame
 
-    def let_go(self, frame: SparkFrame) -> None:
+    def unpersist(self, frame: SparkFrame) -> None:
         """Unpersist a frame; errors of a broken Spark session are ignored."""
-        self.kept.remove(frame)
+        self.persisted.remove(frame)
         with suppress(EngineError), spark_errors():
             frame.unpersist()
 
     def close(self) -> None:
         """Unpersist all frames."""
-        for frame in reversed(self.kept.copy()):
-            self.let_go(frame)
+        for frame in reversed(self.persisted.copy()):
+            self.unpersist(frame)
 
     def read(
         self, log: Log, plan: StatisticsPlan, *, keep_sessions: KeepSessions, on_rows: RowCounter | None = None
-    ) -> ReadBySpark:
+    ) -> SparkReadLog:
         """Read the log once and reject rows and pages that break the contract."""
-        del on_rows  # the workers read
+        del on_rows
         with reading([*log.sources, *log.click_sources]), spark_errors():
             return self._read(log, plan, keep_sessions=keep_sessions)
 
@@ -245,7 +234,7 @@ class SparkEngine(Engine):
         """Yield `work(item)` for each item, each in a task of its own."""
         listed = list(items)
         with spark_errors():
-            results = self._numbers(len(listed)).mapInArrow(on_items(work, listed), RESULT) if listed else None
+            results = self._numbers(len(listed)).mapInArrow(item_task(work, listed), RESULT) if listed else None
         return iter(()) if results is None else _results(results)
 
     def write_table(self, items: Iterable[Item], rows: Callable[[Item], pl.DataFrame], path: Path) -> Iterator[None]:
@@ -263,11 +252,11 @@ class SparkEngine(Engine):
         return self.session.range(0, count, 1, min(count, _MANY_TASKS))
 
     def _parts_for(self, rows: int, schema: pl.Schema) -> int:
-        return max(_FEWEST_PARTS, self._cores, fewest_parts(rows, schema, self.memory))
+        return max(_FEWEST_PARTS, self._cores, engine.fewest_parts(rows, schema, self.memory))
 
     def _frame_of(self, frames: Sequence[pl.LazyFrame], schema: pl.Schema) -> SparkFrame:
-        """Let workers collect lazy frames of one schema into one Spark frame."""
-        task = collect_frames([packed(frame, schema) for frame in frames])
+        """Return a Spark frame of lazy frames of one schema, which workers collect."""
+        task = collection_task([to_spark(frame, schema) for frame in frames])
         return self._numbers(len(frames)).mapInArrow(task, spark_schema(schema))
 
     def slices_of(self, log: Log) -> list[pl.LazyFrame]:
@@ -275,63 +264,64 @@ class SparkEngine(Engine):
         n_rows = log.estimated_rows // (_SLICES_PER_CORE * self._cores)
         return log.with_absolute_paths.slices(min(max(n_rows, _SHORTEST), _LONGEST))
 
-    def _read(self, log: Log, plan: StatisticsPlan, *, keep_sessions: KeepSessions) -> ReadBySpark:
+    def _read(self, log: Log, plan: StatisticsPlan, *, keep_sessions: KeepSessions) -> SparkReadLog:
         schema, rows = log.impressions.collect_schema(), log.estimated_rows
         n_parts = self._parts_for(rows, schema)
         shuffle_into(self.session, n_parts)
         slices = self.slices_of(log)
         shown = self._frame_of(slices, schema)
         clicks = None
-        if log.click_sources:  # impressions of which none is clicked, and the clicks, which one task reads
+        if log.click_sources:  # impressions without clicks, and clicks, which one task reads
             keys = pl.Schema({name: schema[name] for name in _CLICK_KEYS})
-            clicks = self.keep(self._frame_of([log.with_absolute_paths.clicked_keys], keys))
+            clicks = self.persist(self._frame_of([log.with_absolute_paths.clicked_keys], keys))
             functions: Any = import_module("pyspark.sql.functions")
             marked = clicks.withColumn(JOINED_CLICK, functions.lit(1).cast("tinyint"))
             click = functions.coalesce(functions.col(JOINED_CLICK), functions.col(CLICK)).alias(CLICK)
             columns = [click if name == CLICK else functions.col(f"`{spark_name(name)}`") for name in schema]
             shown = shown.join(marked, on=_CLICK_KEYS, how="left").select(*columns)
-        every_page = log.has_sessions and (keep_sessions is True or log.docs_once or self.check_pages == "all")
-        if every_page or len(slices) < n_parts:
+        all_pages = log.has_sessions and (keep_sessions is True or log.docs_once or self.check_pages == "all")
+        if all_pages or len(slices) < n_parts:
             shown = shown.repartition(n_parts, SESSION if log.has_sessions else DOC)
-        shown = self.keep(shown)
-        summed = {ROWS: "*", IMPRESSIONS: IMPRESSIONS if IMPRESSIONS in schema else "*", CLICKS: CLICK}
+        shown = self.persist(shown)
+        summed = {engine.ROWS: "*", IMPRESSIONS: IMPRESSIONS if IMPRESSIONS in schema else "*", CLICKS: CLICK}
         counts = _sums_by_reason(shown, summed)
-        read = int(counts[ROWS].sum())
-        rejected, totals = judge_rows(log, counts, self.on_bad_rows)
-        listed = list(self.each(log.with_absolute_paths.listed_clicks, collected))
-        joined = log.joined_clicks(partial(self._among, shown, schema), listed)
+        read = int(counts[engine.ROWS].sum())
+        rejected, totals = engine.check_rows(log, counts, self.on_bad_rows)
+        listed = list(self.each(log.with_absolute_paths.listed_clicks, engine.collected))
+        joined = log.joined_clicks(partial(self._impressions, shown, schema), listed)
         if clicks is not None:
-            self.let_go(clicks)
+            self.unpersist(clicks)
         good = shown.filter(f"{REJECTED} = 0").drop(REJECTED)
         schema = pl.Schema({name: dtype for name, dtype in schema.items() if name != REJECTED})
         repeats = dict[str, int]()
         if log.docs_once:
             once = partial(mark_repeats, clicks_above_matter=plan.needs_pages, cell=plan.cell)
-            marked = self.keep(_mapped(good, schema, once, pl.Schema({**schema, REJECTED: pl.UInt8()})))
-            left_out = _sums_by_reason(marked.filter(f"{REJECTED} > 0"), {ROWS: "*", CLICKS: CLICK})
-            repeats, totals = rows_by_reason(left_out), without_clicks(totals, left_out)
+            marked = self.persist(_map_partitions(good, schema, once, pl.Schema({**schema, REJECTED: pl.UInt8()})))
+            left_out = _sums_by_reason(marked.filter(f"{REJECTED} > 0"), {engine.ROWS: "*", CLICKS: CLICK})
+            repeats, totals = engine.rows_by_reason(left_out), engine.add_lost_clicks(totals, left_out)
             good = marked.filter(f"{REJECTED} = 0").drop(REJECTED)
         if log.has_sessions:
             lost = shown.filter(f"{REJECTED} > 0") if plan.needs_pages and rejected else None
-            one_in = 1 if every_page else max(1, read // SAMPLED_ROWS)
-            bad, faults, ends = self._bad_pages(log, good, schema, n_parts, lost, read, one_in)
-            totals = without_clicks(replace(totals, page_ends=ends), faults)
-            rejected |= rows_by_reason(faults)
-            good = good.join(bad, on=SESSION, how="left_anti") if faults.height else good
+            one_in = 1 if all_pages else max(1, read // engine.SAMPLED_ROWS)
+            faulty, faults, ends = self._check_pages(log, good, schema, n_parts, lost, read, one_in)
+            totals = engine.add_lost_clicks(replace(totals, page_ends=ends), faults)
+            rejected |= engine.rows_by_reason(faults)
+            good = good.join(faulty, on=SESSION, how="left_anti") if faults.height else good
         pieces = SparkParts(good, schema, None)
-        return ReadBySpark(log, plan, read, rejected | repeats, totals, joined, pieces, n_parts, self)
+        return SparkReadLog(log, plan, read, rejected | repeats, totals, joined, pieces, n_parts, self)
 
-    def _among(
-        self, shown: SparkFrame, schema: pl.Schema, some: pl.DataFrame | None, columns: Sequence[str]
+    def _impressions(
+        self, shown: SparkFrame, schema: pl.Schema, keys: pl.DataFrame | None, columns: Sequence[str]
     ) -> pl.DataFrame:
-        """Return columns of impressions; the contract is that of `ImpressionLookup`."""
-        rows = shown
-        if some is not None:
-            rows = rows.join(self._frame_of([some.lazy()], some.schema), on=some.columns, how="left_semi")
-        rows = rows.select(*columns).limit(MOST_COMPARED) if some is None else rows.select(*columns).distinct()
-        return _here(rows, pl.Schema({name: schema[name] for name in columns}))
+        """Return columns of impressions, as `Shown` specifies."""
+        if keys is None:
+            rows = shown.select(*columns).limit(MOST_COMPARED)
+        else:
+            matching = shown.join(self._frame_of([keys.lazy()], keys.schema), on=keys.columns, how="left_semi")
+            rows = matching.select(*columns).distinct()
+        return _collect(rows, pl.Schema({name: schema[name] for name in columns}))
 
-    def _bad_pages(
+    def _check_pages(
         self,
         log: Log,
         good: SparkFrame,
@@ -341,32 +331,37 @@ class SparkEngine(Engine):
         rows: int,
         one_in: int,
     ) -> tuple[SparkFrame, pl.DataFrame, PageEnds]:
-        """Return faulty sessions among one in `one_in`, their counts by reason, and the last positions of valid pages.
+        """Check a sample of one in `one_in` sessions; all of them if it has faulty ones and these do not stop the run.
 
-        Where some of a sample are faulty and not all is at an end, all sessions are looked at.
+        Returns:
+            The sessions of faulty pages, their counts by reason, and the ends of valid pages.
+
+        Raises:
+            SchemaError: faulty pages stop the run.
         """
-        counts = dict.fromkeys((ROWS, PAGE_CLICKS, LAST_CLICKED), pl.Int64())
-        of_pages = pl.Schema({SESSION: schema[SESSION], **counts, REJECTED: pl.UInt8()})
-        whole = _one_in(good, SESSION, one_in).repartition(n_parts, SESSION)
-        judged = self.keep(_mapped(whole, schema, partial(pages, rules=log.page_rules), of_pages))
-        faulty = judged.filter(f"{REJECTED} > 0")
-        sums = _here(_mapped(judged, of_pages, _sums_of_pages, _PAGE_SUMS), _PAGE_SUMS)
-        of_faults = sums.filter(pl.col(REJECTED) > 0).group_by(REJECTED)
-        faults = of_faults.agg(pl.col(PAGES, ROWS, CLICKS).sum()).sort(REJECTED)
+        counts = dict.fromkeys((engine.ROWS, PAGE_CLICKS, LAST_CLICKED), pl.Int64())
+        page_schema = pl.Schema({SESSION: schema[SESSION], **counts, REJECTED: pl.UInt8()})
+        whole = _sample(good, SESSION, one_in).repartition(n_parts, SESSION)
+        checked = self.persist(_map_partitions(whole, schema, partial(pages, rules=log.page_rules), page_schema))
+        faulty = checked.filter(f"{REJECTED} > 0")
+        sums = _collect(_map_partitions(checked, page_schema, _sum_pages, _PAGE_SUMS), _PAGE_SUMS)
+        by_fault = sums.filter(pl.col(REJECTED) > 0).group_by(REJECTED)
+        faults = by_fault.agg(pl.col(engine.PAGES, engine.ROWS, CLICKS).sum()).sort(REJECTED)
         if faults.height and one_in > 1 and self.on_bad_rows == "drop":
-            self.let_go(judged)
-            return self._bad_pages(log, good, schema, n_parts, lost, rows, one_in=1)
+            self.unpersist(checked)
+            return self._check_pages(log, good, schema, n_parts, lost, rows, one_in=1)
         if faults.height:
-            judge_pages(log, faults, _here(faulty.dropDuplicates([REJECTED]), of_pages), rows, self.on_bad_rows)
+            examples = _collect(faulty.dropDuplicates([REJECTED]), page_schema)
+            engine.check_pages(log, faults, examples, rows, self.on_bad_rows)
         ends = sum_page_ends([sums.filter(pl.col(REJECTED).is_null()).select(PAGE_ENDS.names())])
-        if lost is not None:  # the pages that lost a row, other than the faulty ones, with their good rows
+        if lost is not None:  # valid pages that lost a row are faulty, too
             functions: Any = import_module("pyspark.sql.functions")
-            lossy = judged.filter(f"{REJECTED} = 0").join(lost.select(SESSION), on=SESSION, how="left_semi")
-            of_lost = lossy.withColumn(REJECTED, functions.lit(int(PageRejection.FAULTY_ROW)).cast("smallint"))
-            of_reason = _sums_by_reason(of_lost, {PAGES: "*", ROWS: ROWS, CLICKS: PAGE_CLICKS})
-            faulty, faults = faulty.union(of_lost), pl.concat([faults, of_reason])
+            lossy = checked.filter(f"{REJECTED} = 0").join(lost.select(SESSION), on=SESSION, how="left_semi")
+            lossy = lossy.withColumn(REJECTED, functions.lit(int(PageRejection.FAULTY_ROW)).cast("smallint"))
+            losses = _sums_by_reason(lossy, {engine.PAGES: "*", engine.ROWS: engine.ROWS, CLICKS: PAGE_CLICKS})
+            faulty, faults = faulty.union(lossy), pl.concat([faults, losses])
         if not faults.height:
-            self.let_go(judged)
+            self.unpersist(checked)
         return faulty.select(SESSION), faults, ends
 
 
@@ -377,11 +372,11 @@ def _write_rows(item: tuple[int, Item], rows: Callable[[Item], pl.DataFrame], fo
 
 
 def _by_query(frame: SparkFrame, schema: pl.Schema, n_parts: int, order: tuple[str, ...] = ()) -> SparkParts:
-    """Repartition by query. Spark moves nothing if the frame already is."""
+    """Partition by query; no shuffle if the frame already is."""
     return SparkParts(frame.repartition(n_parts, QUERY), schema, n_parts, order=order)
 
 
 def _with_spark_names(plan: StatisticsPlan) -> StatisticsPlan:
-    """Rename the columns of a plan to their names in Spark."""
+    """Return a plan with the names of columns in Spark."""
     kinds = ("cell", "context", "strata", "clusters", "arms")
     return replace(plan, **{kind: tuple(map(spark_name, getattr(plan, kind))) for kind in kinds})

@@ -1,21 +1,15 @@
-"""Code that runs in Spark's Python workers: collect Polars frames and process parts.
+"""Tasks of Spark's Python workers, and the exchange of rows, objects and errors with the driver.
 
-Only this and what it imports must be installed where the workers run: posbias, in the same version as on the driver.
+Workers need posbias, in the same version as the driver. Tasks are made on the driver, and carry its token.
 
-The tasks are made on the driver: each takes the driver's token with it.
+Rows: Spark has fewer types than Polars, and restricts names of columns. Unsigned integers, times and categories are
+converted to Spark types with the same equality, which is all that keys need, and back.
 
-How Polars columns travel through Spark, which has fewer types and pickier names, and come back as they were.
+Errors: Spark returns only the text of a worker's error, and tracebacks in it quote the log. Therefore the worker writes
+the name of the error, from a fixed list, and its message as JSON behind a mark that no log contains: a token that the
+driver draws at random.
 
-Unsigned integers, times and categories travel as what Spark has with the same equality; a key needs nothing else.
-
-What travels between this process and its Spark workers beside rows: objects, and errors.
-
-Spark hands on nothing of a worker's error but a text, in which tracebacks quote the log. So what posbias has to say
-stands behind a mark that no log can know, because the token in it is drawn at random by this process and sent to the
-workers with their work; and it consists of the name of an error from a fixed list and a text, in JSON.
-
-Objects travel in binary columns of Spark frames, as Spark itself carries functions: pickled. What does not bear the
-signature of that token is never unpickled.
+Objects: pickled, in binary columns of Spark frames. Only bytes signed with the token are unpickled.
 """
 
 import base64
@@ -39,29 +33,29 @@ from posbias.core.errors import EngineError, PosbiasError, SchemaError
 from posbias.io.engines.engine import Item
 
 _DIGEST, _DIGEST_BYTES = "sha256", 32
-_LONGEST_TEXT = 1 << 16  # of an error, in characters: ids that it quotes may be of any length
+_LONGEST_TEXT = 1 << 16  # characters of a message: it may quote ids of any length
 _OTHER = ""
 
 
-def _of(module: ModuleType, *roots: type[BaseException]) -> dict[type[BaseException], str]:
-    """Map the error classes of a module below `roots` to the names under which they are serialised."""
+def _error_names(module: ModuleType, *roots: type[BaseException]) -> dict[type[BaseException], str]:
+    """Map the subclasses of `roots` in a module to the names under which they are serialised."""
     kinds = (kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, roots))
     return {kind: f"{module.__name__}.{kind.__name__}" for kind in kinds}
 
 
 _NAMES = {
-    **_of(errors, PosbiasError),
-    **_of(pl.exceptions, pl.exceptions.PolarsError, pl.exceptions.PanicException),
-    **_of(builtins, OSError),
+    **_error_names(errors, PosbiasError),
+    **_error_names(pl.exceptions, pl.exceptions.PolarsError, pl.exceptions.PanicException),
+    **_error_names(builtins, OSError),
 }
 _KINDS = {name: kind for kind, name in _NAMES.items()}
 
 
 @dataclass(frozen=True)
 class Wire:
-    """Serialise objects between driver and workers, authenticated by a shared token."""
+    """Serialise objects and errors between driver and workers, authenticated by a shared token."""
 
-    token: str = field(repr=False)  # not even a traceback shows it
+    token: str = field(repr=False)  # secret: no repr in a traceback may show it
 
     @contextmanager
     def sending_errors(self) -> Generator[None]:
@@ -69,11 +63,11 @@ class Wire:
         try:
             yield
         except (Exception, pl.exceptions.PanicException) as error:
-            described = json.dumps(_described(error)).encode()
-            raise RuntimeError(f"{self._mark}{base64.b64encode(described).decode()}:") from error
+            serialised = json.dumps(_name_and_lines(error)).encode()
+            raise RuntimeError(f"{self._mark}{base64.b64encode(serialised).decode()}:") from error
 
     def error_in(self, text: str) -> BaseException | None:
-        """Return the exception of a worker that is serialised in a Spark error; None if there is none."""
+        """Return the worker's exception from the text of a Spark error; None if there is none."""
         match = re.search(f"{re.escape(self._mark)}([A-Za-z0-9+/=]+):", text)
         if match is None:
             return None
@@ -82,15 +76,15 @@ class Wire:
         return EngineError(f"a Spark worker broke down: {sent['lines'][0]}") if kind is None else kind(*sent["lines"])
 
     def to_bytes(self, value: object) -> bytes:
-        """Serialise an object."""
+        """Pickle and sign an object."""
         pickled = pickle.dumps(value)
         return self._signature(pickled) + pickled
 
     def from_bytes(self, data: bytes | bytearray) -> Any:  # noqa: ANN401
-        """Restore a serialised object.
+        """Unpickle a signed object.
 
         Raises:
-            EngineError: these bytes are not of this process or its workers.
+            EngineError: the signature is invalid.
         """
         signature, pickled = data[:_DIGEST_BYTES], memoryview(data)[_DIGEST_BYTES:]
         if not hmac.compare_digest(signature, self._signature(pickled)):
@@ -105,7 +99,8 @@ class Wire:
         return hmac.digest(self.token.encode(), pickled, _DIGEST)
 
 
-def _described(error: BaseException) -> dict[str, object]:
+def _name_and_lines(error: BaseException) -> dict[str, object]:
+    """Return the name of the nearest known error class, and the lines of the message, shortened."""
     kind = next((known for known in type(error).__mro__ if known in _NAMES), None)
     lines = [line[:_LONGEST_TEXT] for line in (error.lines if isinstance(error, PosbiasError) else [str(error)])]
     if kind is None:
@@ -114,10 +109,10 @@ def _described(error: BaseException) -> dict[str, object]:
 
 
 WIRE = Wire(secrets.token_hex(16))
-"""The wire of this process. Workers get it with their work: what they would import is one of their own."""
+"""The wire of this process. Tasks carry it to the workers, whose own `WIRE` has another token."""
 
 
-_AS_THEY_ARE: dict[type[pl.DataType], str] = {
+_SPARK_TYPES: dict[type[pl.DataType], str] = {
     pl.Int8: "tinyint",
     pl.Int16: "smallint",
     pl.Int32: "int",
@@ -128,7 +123,7 @@ _AS_THEY_ARE: dict[type[pl.DataType], str] = {
     pl.Boolean: "boolean",
     pl.Binary: "binary",
 }
-_AS_ANOTHER: dict[type[pl.DataType], pl.DataType] = {
+_SUBSTITUTES: dict[type[pl.DataType], pl.DataType] = {
     pl.UInt8: pl.Int16(),
     pl.UInt16: pl.Int32(),
     pl.UInt32: pl.Int64(),
@@ -141,11 +136,11 @@ _AS_ANOTHER: dict[type[pl.DataType], pl.DataType] = {
     pl.Enum: pl.String(),
     pl.Null: pl.String(),
 }
-_PLAIN_NAME = re.compile(r"[a-z0-9_]+")  # Spark may not tell capitals from small letters
+_PLAIN_NAME = re.compile(r"[a-z0-9_]+")  # Spark may ignore case
 
 
 def spark_name(name: str) -> str:
-    """Return the name of a column in Spark, where a dot separates a path: unchanged, or its letters as numbers."""
+    """Return the name of a column in Spark: the name, or its bytes in hexadecimal if Spark may misread it."""
     return name if _PLAIN_NAME.fullmatch(name) else f"posbias_{name.encode().hex()}"
 
 
@@ -153,24 +148,24 @@ def spark_schema(schema: pl.Schema) -> str:
     """Return the Spark schema of a Polars schema.
 
     Raises:
-        SchemaError: a column holds what does not travel.
+        SchemaError: Spark has no type for a column.
     """
     return ", ".join(f"`{spark_name(name)}` {_spark_type(name, dtype)}" for name, dtype in schema.items())
 
 
-def packed(frame: pl.LazyFrame, schema: pl.Schema) -> pl.LazyFrame:
-    """Prepare a frame for serialisation."""
-    return frame.select(_packed(pl.col(name), dtype).alias(spark_name(name)) for name, dtype in schema.items())
+def to_spark(frame: pl.LazyFrame, schema: pl.Schema) -> pl.LazyFrame:
+    """Convert a frame to names and types that Spark has."""
+    return frame.select(_to_spark(pl.col(name), dtype).alias(spark_name(name)) for name, dtype in schema.items())
 
 
-def unpacked(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
-    """Restore a serialised frame with its names and types."""
-    return frame.select(_unpacked(pl.col(spark_name(name)), dtype).alias(name) for name, dtype in schema.items())
+def from_spark(frame: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
+    """Invert `to_spark`: restore the names and types of `schema`."""
+    return frame.select(_from_spark(pl.col(spark_name(name)), dtype).alias(name) for name, dtype in schema.items())
 
 
-def _held_as(dtype: pl.DataType) -> pl.DataType:
-    """Return the Polars type in which Spark returns a column."""
-    return _AS_ANOTHER.get(type(dtype), dtype)
+def _substitute(dtype: pl.DataType) -> pl.DataType:
+    """Return the Polars type of a column in Spark."""
+    return _SUBSTITUTES.get(type(dtype), dtype)
 
 
 def _spark_type(name: str, dtype: pl.DataType) -> str:
@@ -179,38 +174,38 @@ def _spark_type(name: str, dtype: pl.DataType) -> str:
         return f"struct<{', '.join(inner)}>"
     if isinstance(dtype, pl.Decimal):
         return f"decimal({dtype.precision or 38}, {dtype.scale})"
-    known = _AS_THEY_ARE.get(type(_held_as(dtype)))
-    if known is None:
+    spark_type = _SPARK_TYPES.get(type(_substitute(dtype)))
+    if spark_type is None:
         raise SchemaError(
             f"column {name!r} holds {dtype}, which --engine spark does not take. Write it as text or as numbers."
         )
-    return known
+    return spark_type
 
 
-def _packed(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def _to_spark(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if isinstance(dtype, pl.Struct):
         fields = (
-            _packed(column.struct.field(field), inside).alias(spark_name(field)) for field, inside in _fields(dtype)
+            _to_spark(column.struct.field(field), inside).alias(spark_name(field)) for field, inside in _fields(dtype)
         )
         return pl.when(column.is_not_null()).then(pl.struct(*fields))
     if isinstance(dtype, pl.UInt64):
         return column.reinterpret(signed=True)
     if isinstance(dtype, pl.Date | pl.Datetime | pl.Time | pl.Duration):
         return column.to_physical()
-    return column.cast(_held_as(dtype))
+    return column.cast(_substitute(dtype))
 
 
-def _unpacked(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def _from_spark(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if isinstance(dtype, pl.Struct):
         fields = (
-            _unpacked(column.struct.field(spark_name(field)), inside).alias(field) for field, inside in _fields(dtype)
+            _from_spark(column.struct.field(spark_name(field)), inside).alias(field) for field, inside in _fields(dtype)
         )
         return pl.when(column.is_not_null()).then(pl.struct(*fields))
     if isinstance(dtype, pl.UInt64):
         return column.reinterpret(signed=False)
     if isinstance(dtype, pl.Null):
         return pl.lit(None)
-    return column.cast(_held_as(dtype)).cast(dtype)
+    return column.cast(_substitute(dtype)).cast(dtype)
 
 
 def _fields(dtype: pl.Struct) -> ItemsView[str, pl.DataType]:
@@ -218,16 +213,16 @@ def _fields(dtype: pl.Struct) -> ItemsView[str, pl.DataType]:
 
 
 RESULT = "number int, result binary"
-"""Spark's schema of what `on_part` and `on_items` yield."""
+"""Spark schema of the results of `item_task` and `part_task`."""
 
 _BATCH_ROWS = 1 << 17
 
 Batches = Iterator[Any]
-"""pyarrow.RecordBatch, which has no types."""
+"""Iterator of pyarrow.RecordBatch, which has no type stubs."""
 
 
 def _task(rows_of: Callable[[Batches], Iterable[pl.DataFrame]]) -> Callable[[Batches], Batches]:
-    """Return a task for `mapInArrow`: it maps the batches of a partition to rows and sends errors to the driver."""
+    """Return a task for `mapInArrow` that yields the frames of `rows_of(batches)`, and sends errors to the driver."""
     wire = WIRE
 
     def task(batches: Batches) -> Batches:
@@ -238,55 +233,53 @@ def _task(rows_of: Callable[[Batches], Iterable[pl.DataFrame]]) -> Callable[[Bat
     return task
 
 
-def _on_numbers(
+def _numbered_task(
     items: Sequence[Item], rows_of: Callable[[int, Item], Iterable[pl.DataFrame]]
 ) -> Callable[[Batches], Batches]:
-    """Return a task whose batches hold the numbers of items in one column."""
-    wire, packed_items = WIRE, [WIRE.to_bytes(item) for item in items]
+    """Return a task that yields the frames of `rows_of(number, item)` for each number of an item in its batches."""
+    wire, pickled = WIRE, [WIRE.to_bytes(item) for item in items]
 
-    def of_numbers(batches: Batches) -> Iterator[pl.DataFrame]:
+    def rows_of_numbers(batches: Batches) -> Iterator[pl.DataFrame]:
         for batch in batches:
             numbers: list[int] = batch.column(0).to_pylist()
             for number in numbers:
-                yield from rows_of(number, wire.from_bytes(packed_items[number]))
+                yield from rows_of(number, wire.from_bytes(pickled[number]))
 
-    return _task(of_numbers)
+    return _task(rows_of_numbers)
 
 
-def collect_frames(frames: Sequence[pl.LazyFrame]) -> Callable[[Batches], Batches]:
+def collection_task(frames: Sequence[pl.LazyFrame]) -> Callable[[Batches], Batches]:
     """Return a task that collects lazy frames by number."""
-    return _on_numbers(frames, lambda _, frame: frame.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"))
+    return _numbered_task(frames, lambda _, frame: frame.collect_batches(chunk_size=_BATCH_ROWS, engine="streaming"))
 
 
-def on_items(work: Callable[[Item], object], items: Sequence[Item]) -> Callable[[Batches], Batches]:
+def item_task(work: Callable[[Item], object], items: Sequence[Item]) -> Callable[[Batches], Batches]:
     """Return a task that yields the number of each item and `work(item)`."""
     wire = WIRE
-    return _on_numbers(items, lambda number, item: [_result(number, wire.to_bytes(work(item)))])
+    return _numbered_task(items, lambda number, item: [_result(number, wire.to_bytes(work(item)))])
 
 
-def on_part(
+def part_task(
     work: Callable[[int, pl.LazyFrame], object], schema: pl.Schema, order: Sequence[str]
 ) -> Callable[[Batches], Batches]:
-    """Return a task that yields the number of a partition and `work(number, rows)`.
+    """Return a task that yields the number of a partition and `work(number, rows)`, with rows sorted by `order`.
 
-    The rows are sorted by the columns of `order`, if there are any.
-
-    Partitions without rows are left out, but for the first, so that there is always a part.
+    Partitions without rows yield nothing, except the first, so that there is always a part.
     """
     wire = WIRE
 
-    def of_part(batches: Batches) -> Iterator[pl.DataFrame]:
+    def rows_of_part(batches: Batches) -> Iterator[pl.DataFrame]:
         number = import_module("pyspark").TaskContext.get().partitionId()
         rows = from_batches(batches, schema)
         rows = rows.sort(order) if order else rows
         if rows.height or number == 0:
             yield _result(number, wire.to_bytes(work(number, rows.lazy())))
 
-    return _task(of_part)
+    return _task(rows_of_part)
 
 
-def on_rows(work: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> Callable[[Batches], Batches]:
-    """Return a task that maps the rows of a partition to rows; `work` returns types that Spark can hold."""
+def row_task(work: Callable[[pl.LazyFrame], pl.LazyFrame], schema: pl.Schema) -> Callable[[Batches], Batches]:
+    """Return a task that yields `work(rows)`, of types that Spark has, for the rows of a partition."""
     return _task(lambda batches: [work(from_batches(batches, schema).lazy()).collect(engine="streaming")])
 
 
@@ -295,10 +288,10 @@ def _result(number: int, result: bytes) -> pl.DataFrame:
 
 
 def from_batches(batches: Iterable[Any], schema: pl.Schema) -> pl.DataFrame:
-    """Restore rows from Arrow batches with their names and types."""
+    """Convert Arrow batches of Spark to rows with the names and types of `schema`."""
     to_polars = cast("Callable[[object], pl.DataFrame]", pl.from_arrow)  # pyright: ignore[reportUnknownMemberType]
     frames = [to_polars(batch) for batch in batches]
     frames = [frame for frame in frames if frame.height]
     if not frames:
         return pl.DataFrame(schema=schema)
-    return unpacked(pl.concat(frames), schema)
+    return from_spark(pl.concat(frames), schema)

@@ -211,11 +211,11 @@ def foreign_in(folder: Path, described: Described) -> list[Path]:
             if name == FILE_NAME:
                 continue
             try:  # a file of the result has its size, and its digest if the manifest has one
-                is_ours = state_of(path).bytes == described.files.get(name)
-                is_ours = is_ours and (name not in described.digests or digest_of(path) == described.digests[name])
+                is_own = state_of(path).bytes == described.files.get(name)
+                is_own = is_own and (name not in described.digests or digest_of(path) == described.digests[name])
             except OSError:
-                is_ours = False
-            foreign += [] if is_ours else [path]
+                is_own = False
+            foreign += [] if is_own else [path]
     return foreign
 
 

@@ -89,7 +89,7 @@ def test_run_is_fit_then_weight_and_the_size_of_parts_changes_nothing(
     done("run", "sim/log.parquet", "--model", "dbn", *weighting, "-o", "run")
     done("fit", "sim/log.parquet", "--model", "dbn", "-o", "fit")
     done("weight", "sim/log.parquet", "--propensities", "fit", *weighting, "-o", "weighted")
-    monkeypatch.setattr("posbias.io.engines.local.fewest_parts", in_thirteen_parts)
+    monkeypatch.setattr("posbias.io.engines.engine.fewest_parts", in_thirteen_parts)
     done("run", "sim/log.parquet", "--model", "dbn", *weighting, "-o", "run-in-parts")
     done("weight", "sim/log.parquet", "--propensities", "fit", *weighting, "-o", "in-parts")
 

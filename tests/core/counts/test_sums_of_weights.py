@@ -61,6 +61,6 @@ def test_a_weighted_log_gives_the_same_bytes_in_any_order_and_in_any_buckets(
     first, *others = [tables("log.parquet", "a"), tables("log.parquet", "b"), tables("shuffled.parquet", "c")]
     for other in others:
         assert all(one.equals(two) for one, two in zip(first, other, strict=True))
-    monkeypatch.setattr("posbias.io.engines.local.fewest_parts", lambda *_: 5)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr("posbias.io.engines.engine.fewest_parts", lambda *_: 5)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     in_buckets = [tables("log.parquet", "d"), tables("shuffled.parquet", "e")]
     assert all(one.equals(two) for one, two in zip(*in_buckets, strict=True))

@@ -13,7 +13,6 @@ from posbias.core.models import get_model
 from posbias.core.schema import Roles
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting.count import count_log, read_log
-from posbias.io.engines import local
 from posbias.io.engines.local import LocalEngine
 from posbias.io.log.click_log import LogRequest, open_log
 from posbias.io.progress import SilentProgress
@@ -47,7 +46,7 @@ def test_they_are_those_that_are_counted_at_once(tmp_path: Path, monkeypatch: py
     options = SimulationOptions(n_sessions=2_000, n_queries=60, docs_per_query=8, n_positions=5, days=9, seed=4)
     simulate(options).log.write_parquet(tmp_path / "log.parquet")
     whole = counted(tmp_path / "log.parquet", tmp_path / "whole", 1 << 30)
-    monkeypatch.setattr(local, "fewest_parts", lambda *_: 4)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr("posbias.io.engines.engine.fewest_parts", lambda *_: 4)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     split = counted(tmp_path / "log.parquet", tmp_path / "split", 1 << 30)
 
     assert (len(whole.queries_of_part), len(split.queries_of_part)) == (1, 4)

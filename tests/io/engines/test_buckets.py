@@ -256,7 +256,7 @@ def test_a_query_that_is_larger_than_a_bucket_is_worked_on_in_pieces(
     at_once = list[int]()
     monkeypatch.setattr(local_parts, "_MOST_ROWS_AT_ONCE", 30)
     monkeypatch.setattr(local_parts, "_MOST_NUMBERS_AT_ONCE", 30)
-    watched = [(local_parts, "_counted_at_once"), (counting_plan, "count_equal")]
+    watched = [(local_parts, "_count_piece"), (counting_plan, "count_equal")]
     for module, name in [*watched, (local, "pages")] if model == "ubm" else watched:
         monkeypatch.setattr(module, name, noting(getattr(module, name), at_once))
     in_pieces = posbias("collect", path, "--model", model, "--timestamp", "none")

@@ -49,7 +49,7 @@ ASKED = {
 def seen_at_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("posbias.cli.work.execution.parse_memory", lambda _: TINY_MEMORY)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     monkeypatch.setattr(local, "_SEEN_ROWS", 50)
-    monkeypatch.setattr(local, "SAMPLED_ROWS", 500)  # so that most sessions are not kept
+    monkeypatch.setattr("posbias.io.engines.engine.SAMPLED_ROWS", 500)  # so that most sessions are not kept
 
 
 @pytest.mark.usefixtures("seen_at_the_ends")
@@ -61,17 +61,17 @@ def test_the_bytes_are_those_of_buckets_of_columns(
 ) -> None:
     path = tmp_path / "log.parquet"
     LOGS[log].write_parquet(path)
-    made, fields_of = list[object](), local.fields_of
+    made, choose_bit_fields = list[object](), local.choose_bit_fields
 
     def noted(of: Log) -> object:
-        made.append(fields_of(of))
+        made.append(choose_bit_fields(of))
         return made[-1]
 
-    monkeypatch.setattr(local, "fields_of", noted)
+    monkeypatch.setattr(local, "choose_bit_fields", noted)
     as_numbers = written(posbias, path, asked)
     assert len(made) == 1
     assert made[0] is not None
-    monkeypatch.setattr(local, "fields_of", lambda _: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr(local, "choose_bit_fields", lambda _: None)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     assert as_numbers == written(posbias, path, asked)
 
 

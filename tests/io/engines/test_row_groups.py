@@ -49,7 +49,7 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(Log, "slices", watched)
     monkeypatch.setattr(local, "_ROWS_ON_THE_WAY", 1_000)
     monkeypatch.setattr(local, "n_threads", lambda: 2)
-    monkeypatch.setattr(local, "fewest_parts", four)
+    monkeypatch.setattr("posbias.io.engines.engine.fewest_parts", four)
     return found
 
 

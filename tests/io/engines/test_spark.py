@@ -290,7 +290,7 @@ def test_predictions_are_those_of_polars_from_logs_and_from_statistics(
 def test_faulty_pages_that_a_sample_shows_are_left_out_everywhere(
     both: Both, log: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posbias.io.engines.spark.SAMPLED_ROWS", log.height // 4)
+    monkeypatch.setattr("posbias.io.engines.engine.SAMPLED_ROWS", log.height // 4)
     repeated = log.with_columns(doc=pl.when(pl.col("session") % 9 == 0).then(pl.col("doc").min()).otherwise("doc"))
     several = pl.when((pl.col("session") % 9 == 1) & (pl.col("position") == 1)).then(pl.lit("00")).otherwise("query")
     repeated.with_columns(query=several).write_parquet(tmp_path / "log.parquet")

@@ -97,8 +97,8 @@ def test_every_frame_is_let_go_even_where_spark_is_gone(tmp_path: Path) -> None:
     frames = [Frame(), Frame(ConnectionRefusedError()), Frame()]
     engine = SparkEngine(1 << 30, tmp_path, session=None)
     for frame in frames:
-        assert engine.keep(frame) is frame
-    engine.let_go(frames[0])
+        assert engine.persist(frame) is frame
+    engine.unpersist(frames[0])
     assert [frame.kept for frame in frames] == [0, 1, 1]
     engine.close()
     engine.close()
