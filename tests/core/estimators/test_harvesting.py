@@ -5,7 +5,6 @@ from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
-import polars as pl
 import pytest
 from dense import dense_counts
 from hypothesis import given, settings
@@ -25,7 +24,6 @@ from posbias.core.estimators.harvesting import (
     interventional_sets,
     sum_clusters,
 )
-from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.standard_errors.cluster import ONE_CLUSTER
 from posbias.core.theta.conditional import find_linkage, linked_counts
 
@@ -41,23 +39,6 @@ def allpairs(table: CountTable, query: Integers, unit_of_member: Integers | None
     """AllPairs of pairs, or of signatures with the one of each pair."""
     members = np.arange(table.n_units) if unit_of_member is None else unit_of_member
     return harvest_allpairs(Strata(table, Members(members, query)), find_linkage(table))
-
-
-def simulated_log(options: SimulationOptions) -> tuple[CountTable, Integers]:
-    """The pairs of a simulated log with a click, and their queries."""
-    counts = (
-        simulate(options)
-        .log.group_by("query", "doc", "position")
-        .agg(pl.len().alias("n"), pl.col("click").cast(pl.Int64).sum())
-        .sort("query", "doc", "position")
-    )
-    query, doc, position, n, c = counts.to_numpy().astype(np.int64).T
-    _, unit = np.unique(query * options.docs_per_query + doc, return_inverse=True)
-    dense = np.zeros((2, unit.max() + 1, options.n_positions))
-    dense[:, unit, position - 1] = n, c
-    query_of_unit = query[np.flatnonzero(np.diff(unit, prepend=-1))]
-    clicked = dense[1].sum(axis=1) > 0
-    return dense_table(dense[0][clicked], dense[1][clicked]), query_of_unit[clicked]
 
 
 # The estimates.
@@ -275,19 +256,3 @@ def test_a_cell_that_one_query_alone_identifies_gets_no_interval_and_the_others_
     assert np.isnan([found.intervals.std_error[4], found.intervals.low[4], found.intervals.high[4]]).all()
     assert np.isfinite(found.intervals.std_error[:4]).all()
     np.testing.assert_allclose(found.intervals.std_error[1:4], allpairs(pairs, query).intervals.std_error[1:], rtol=0.1)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        SimulationOptions(n_sessions=600, n_queries=20, n_positions=4, docs_per_query=8),
-        SimulationOptions(n_sessions=2_000, n_queries=1_000, n_positions=4, docs_per_query=8, query_exponent=0.3),
-    ],
-    ids=["few queries", "sparse queries"],
-)
-@pytest.mark.slow
-def test_intervals_cover_the_truth(options: SimulationOptions) -> None:
-    truth = 1 / np.arange(2, 5)
-    found = [allpairs(*simulated_log(replace(options, seed=seed))) for seed in range(40)]
-    covered = np.array([(each.intervals.low[1:] <= truth) & (truth <= each.intervals.high[1:]) for each in found])
-    assert 0.88 <= covered.mean() <= 0.995

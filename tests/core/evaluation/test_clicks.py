@@ -1,7 +1,7 @@
 """Sums over clicks, values and errors of rankings: against loops over pages, and against what must not matter."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.tails import holm
 from posbias.core.counts.counting_plan import StatisticsPlan, count_cells
-from posbias.core.evaluation.break_even import Turn, bends
+from posbias.core.evaluation.break_even import bends
 from posbias.core.evaluation.clicked import (
     ARP,
     DCG,
@@ -296,23 +296,3 @@ def test_the_bound_of_a_ranking_is_one_of_as_many_as_there_are(case: Case) -> No
     low, _ = Bound(0.9, case.cells).of(found, 1, DCG)
     expected = hoeffding(value, found.totals.rest.n_pages, largest_gain(case.cells, DEPTH), 0.9, 3)
     assert low == pytest.approx(expected)
-
-
-@pytest.mark.slow
-def test_intervals_of_the_turning_point_hold_that_of_many_queries() -> None:
-    spread = np.diag([0.0, 9e-4, 9e-4, 9e-4, 9e-4, 9e-4])  # of log theta
-
-    def turn(sessions: int, queries: int, seed: int, errors: Floats) -> Turn:
-        options = SimulationOptions("pbm", sessions, queries, 10, 6, days=0, seed=seed, query_exponent=0.5)
-        drawn = simulate(replace(options, ranker_strength=2.0))
-        rng, pair = np.random.default_rng([seed, 1]), pl.col("attractiveness")
-        score = (pair / (1 - pair)).log() + pl.Series(0.7 * rng.standard_normal(drawn.attractiveness.height))
-        case = Case(drawn.log, (drawn.attractiveness.select("query", "doc", score=score),))
-        theta = 1 / np.arange(1.0, 7.0) * np.exp(errors)
-        return replace(case.evaluation("page", theta, tau=0.001), covariance=spread).break_even(1, 0).below
-
-    true = turn(100_000, 3_000, 999, np.zeros(6)).at
-    errors = np.random.default_rng(0).standard_normal((60, 6)) * np.sqrt(np.diag(spread))
-    printed = [turn(1_500, 80, seed, own) for seed, own in enumerate(errors)]
-    assert 0.88 <= np.mean([one.first <= true <= one.last for one in printed]) <= 1
-    assert np.median([one.last - one.first for one in printed]) < 0.6

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from learning_logs import draw
 from present import present
 
 from posbias.core.arrays.count_table import Floats, Integers
@@ -43,6 +44,13 @@ def with_pages(data: LearningData, pages: Numbers, cells: Numbers, clicks: Numbe
     shown, places = (np.array([number for page in numbers for number in page]) for numbers in (pages, cells))
     clicked = np.array([click for page in clicks for click in page], np.float64)
     return replace(data, pages=Pages(start, shown, places, clicked))
+
+
+def few_pages() -> LearningData:
+    """Pages of different lengths, of documents 0 to 7; one without a click, one with two."""
+    pages = [[0, 1, 2], [3, 1, 0, 2, 5], [4, 6], [7, 2, 5], [5, 2, 7]]
+    clicks = [[0, 1, 0], [1, 0, 0, 1, 0], [0, 0], [0, 0, 1], [1, 0, 0]]
+    return with_pages(draw(), pages, [[0, 1, 2], [0, 1, 2, 3, 4], [0, 1], [0, 1, 2], [0, 2, 4]], clicks)
 
 
 def page_of(data: LearningData) -> list[tuple[Integers, Integers, Floats]]:

@@ -8,6 +8,8 @@ from posbias.core.learners.learning import Features, LearningData, Pages, sigmoi
 
 N_QUERIES, N_DOCUMENTS, N_POSITIONS, N_PAGES = 60, 8, 5, 6_000
 THETA = 1 / np.arange(1, N_POSITIONS + 1)
+UNSEEN = np.random.default_rng(9).standard_normal((2_000, 2))
+"""Features of documents that no log shows."""
 
 
 def true_scores(rows: Floats) -> Floats:

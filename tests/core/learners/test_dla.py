@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from learned import learn, page_of, slope, with_pages
+from learned import few_pages, learn, page_of, slope, with_pages
 from learning_logs import THETA, draw
 from present import present
 
@@ -15,11 +15,7 @@ from posbias.core.learners.rank_losses import WeightedSoftmax, examination_gradi
 EXAMINATION = np.array([0.0, -0.4, -1.0, -1.3, -2.0])
 
 
-@pytest.fixture(scope="module")
-def small() -> LearningData:
-    pages = [[0, 1, 2], [3, 1, 0, 2, 5], [4, 6], [7, 2, 5], [5, 2, 7]]
-    clicks = [[0, 1, 0], [1, 0, 0, 1, 0], [0, 0], [0, 0, 1], [1, 0, 0]]
-    return with_pages(draw(), pages, [[0, 1, 2], [0, 1, 2, 3, 4], [0, 1], [0, 1, 2], [0, 2, 4]], clicks)
+SMALL = few_pages()
 
 
 def log_softmax(values: Floats) -> Floats:
@@ -48,23 +44,23 @@ def ranking_of(data: LearningData) -> WeightedSoftmax:
     return WeightedSoftmax(clicked_lists(data, data.learnt), data.n_documents, EXAMINATION)
 
 
-def test_the_gradient_of_ranking_is_the_derivative_of_the_loss_of_the_paper(small: LearningData) -> None:
-    at = np.random.default_rng(0).standard_normal(small.n_documents)
-    gradient, hessian = ranking_of(small).gradients(at)
-    slopes = [slope(lambda found: ranking_loss(small, found), at, number) for number in range(9)]
+def test_the_gradient_of_ranking_is_the_derivative_of_the_loss_of_the_paper() -> None:
+    at = np.random.default_rng(0).standard_normal(SMALL.n_documents)
+    gradient, hessian = ranking_of(SMALL).gradients(at)
+    slopes = [slope(lambda found: ranking_loss(SMALL, found), at, number) for number in range(9)]
     np.testing.assert_allclose(gradient[:9], slopes, rtol=1e-6, atol=1e-8)
     assert (hessian > 0).all()
 
 
-def test_the_gradient_of_examination_is_the_derivative_of_the_loss_of_the_paper(small: LearningData) -> None:
-    scores = np.random.default_rng(0).standard_normal(small.n_documents)
-    gradient, hessian = examination_gradients(clicked_lists(small, small.learnt), EXAMINATION, scores)
+def test_the_gradient_of_examination_is_the_derivative_of_the_loss_of_the_paper() -> None:
+    scores = np.random.default_rng(0).standard_normal(SMALL.n_documents)
+    gradient, hessian = examination_gradients(clicked_lists(SMALL, SMALL.learnt), EXAMINATION, scores)
     for number in range(5):
-        wanted = slope(lambda at: examination_loss(small, at, scores), EXAMINATION, number)
+        wanted = slope(lambda at: examination_loss(SMALL, at, scores), EXAMINATION, number)
         assert gradient[number] == pytest.approx(wanted, rel=1e-6, abs=1e-8)
 
         def one(at: Floats, number: int = number) -> float:
-            return float(examination_gradients(clicked_lists(small, small.learnt), at, scores)[0][number])
+            return float(examination_gradients(clicked_lists(SMALL, SMALL.learnt), at, scores)[0][number])
 
         assert hessian[number] == pytest.approx(slope(one, EXAMINATION, number), rel=1e-5)
 
@@ -94,13 +90,13 @@ def test_it_finds_propensities_of_its_own_relative_to_the_first_position() -> No
     assert np.abs(found / THETA - 1).mean() < 0.25
 
 
-def test_the_curve_is_how_likely_the_clicked_documents_are_among_those_of_their_page(small: LearningData) -> None:
-    at = np.random.default_rng(0).standard_normal(small.n_documents)
+def test_the_curve_is_how_likely_the_clicked_documents_are_among_those_of_their_page() -> None:
+    at = np.random.default_rng(0).standard_normal(SMALL.n_documents)
     found = [
-        float((click * log_softmax(at[document] + EXAMINATION[cell])).sum()) for document, cell, click in page_of(small)
+        float((click * log_softmax(at[document] + EXAMINATION[cell])).sum()) for document, cell, click in page_of(SMALL)
     ]
-    clicks = sum(float(click.sum()) for _, _, click in page_of(small))
-    assert ranking_of(small).per_impression(at) == pytest.approx(sum(found) / clicks)
+    clicks = sum(float(click.sum()) for _, _, click in page_of(SMALL))
+    assert ranking_of(SMALL).per_impression(at) == pytest.approx(sum(found) / clicks)
 
 
 def test_it_does_not_stop_because_its_weights_grow() -> None:

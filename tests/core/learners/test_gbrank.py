@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from learned import learn, scores
-from learning_logs import draw, rank_correlation, true_scores
+from learning_logs import UNSEEN, draw, rank_correlation, true_scores
 from small_logs import dense_table
 
 from posbias.core.arrays.count_table import Floats
@@ -163,7 +163,7 @@ def test_the_curve_is_the_loss_of_the_model_that_is_written(monkeypatch: pytest.
 
 
 def test_scores_are_as_far_apart_as_tau_says_and_their_order_does_not_depend_on_it() -> None:
-    data, rows = draw(), np.random.default_rng(9).standard_normal((500, 2))
+    data, rows = draw(), UNSEEN[:500]
     one, twice = (scores(learn("gbrank", data, tau=tau), rows) for tau in (1.0, 2.0))
     np.testing.assert_allclose(twice, 2 * one, rtol=1e-5, atol=1e-5)
 
@@ -184,7 +184,7 @@ def test_the_margin_is_the_least_of_the_papers_objective(penalty: float, mean: f
 
 
 def test_with_a_margin_penalty_tau_follows_the_scores_and_documents_are_ranked_as_well() -> None:
-    data, rows = draw(), np.random.default_rng(9).standard_normal((2_000, 2))
+    data, rows = draw(), UNSEEN
     learned = learn("gbrank", data, margin_penalty=0.2)
     assert learned.report["tau"] != 1.0
     assert rank_correlation(scores(learned, rows), true_scores(rows)) > 0.8
@@ -197,12 +197,12 @@ def test_it_stops_once_held_out_pairs_fare_no_better_and_keeps_the_best() -> Non
     kept = learned.report["trees"]
     assert kept == learned.curve["round"][int(np.argmax(learned.curve["validation"].to_numpy()))]
     fewer = learn("gbrank", data, trees=kept)
-    rows = np.random.default_rng(9).standard_normal((50, 2))
+    rows = UNSEEN[:50]
     np.testing.assert_allclose(scores(learned, rows), scores(fewer, rows), rtol=0, atol=1e-12)
 
 
 def test_corrected_rates_rank_by_attractiveness_and_raw_ones_by_what_the_ranker_likes() -> None:
-    data, rows = draw(), np.random.default_rng(9).standard_normal((2_000, 2))
+    data, rows = draw(), UNSEEN
     corrected, raw = (scores(learn("gbrank", data, corrected_rates=asked), rows) for asked in (True, False))
     assert rank_correlation(corrected, true_scores(rows)) > 0.8
     assert rank_correlation(raw, rows[:, 1]) > rank_correlation(corrected, rows[:, 1]) + 0.2

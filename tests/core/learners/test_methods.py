@@ -6,20 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from learned import learn, scores
-from learning_logs import THETA, draw, rank_correlation, true_scores
+from learning_logs import THETA, UNSEEN, draw, rank_correlation, true_scores
 from present import present
 
-from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import LEARNERS
 from posbias.core.learners.learning import LearningData, get_learner
 
 FROM_FEATURES = [name for name in LEARNERS if get_learner(name).needs_features]
 HELD_OUT = 0.3
-
-
-@pytest.fixture(scope="module")
-def unseen() -> Floats:
-    return np.random.default_rng(9).standard_normal((1_000, 2))
 
 
 def without_clicks_apart(data: LearningData) -> LearningData:
@@ -34,34 +28,34 @@ def without_clicks_apart(data: LearningData) -> LearningData:
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
 @pytest.mark.slow_after(4)
-def test_a_learner_ranks_better_than_what_the_logging_ranker_likes(name: str, unseen: Floats) -> None:
-    found = scores(learn(name, draw()), unseen)
-    liking = 0.5 * unseen[:, 0] + unseen[:, 1]
-    assert rank_correlation(found, true_scores(unseen)) > rank_correlation(liking, true_scores(unseen)) + 0.2
+def test_a_learner_ranks_better_than_what_the_logging_ranker_likes(name: str) -> None:
+    found = scores(learn(name, draw()), UNSEEN)
+    liking = 0.5 * UNSEEN[:, 0] + UNSEEN[:, 1]
+    assert rank_correlation(found, true_scores(UNSEEN)) > rank_correlation(liking, true_scores(UNSEEN)) + 0.2
 
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
 @pytest.mark.slow
-def test_held_out_queries_are_not_learnt_from(name: str, unseen: Floats) -> None:
+def test_held_out_queries_are_not_learnt_from(name: str) -> None:
     data = draw(held_out=HELD_OUT)
     learned, other = (learn(name, log) for log in (data, without_clicks_apart(data)))
-    np.testing.assert_array_equal(scores(learned, unseen), scores(other, unseen))
+    np.testing.assert_array_equal(scores(learned, UNSEEN), scores(other, UNSEEN))
     assert learned.curve["validation"].null_count() == 0
     assert learned.curve["training"].equals(other.curve["training"])
 
 
 @pytest.mark.parametrize("name", FROM_FEATURES)
 @pytest.mark.slow
-def test_the_same_log_and_seed_give_the_same_model(name: str, unseen: Floats) -> None:
+def test_the_same_log_and_seed_give_the_same_model(name: str) -> None:
     one, other = (learn(name, draw(), seed=5) for _ in range(2))
-    np.testing.assert_array_equal(scores(one, unseen), scores(other, unseen))
+    np.testing.assert_array_equal(scores(one, UNSEEN), scores(other, UNSEEN))
 
 
 @pytest.mark.parametrize("name", [name for name in FROM_FEATURES if not get_learner(name).uses_propensities])
 @pytest.mark.slow_after(2)
-def test_a_learner_that_takes_no_propensities_does_not_look_at_them(name: str, unseen: Floats) -> None:
+def test_a_learner_that_takes_no_propensities_does_not_look_at_them(name: str) -> None:
     data = draw()
-    one, other = (scores(learn(name, replace(data, examination=theta)), unseen) for theta in (THETA, np.ones(5)))
+    one, other = (scores(learn(name, replace(data, examination=theta)), UNSEEN) for theta in (THETA, np.ones(5)))
     np.testing.assert_array_equal(one, other)
 
 

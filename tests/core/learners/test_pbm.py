@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from learned import learn, scores
-from learning_logs import draw, rank_correlation, true_scores
+from learning_logs import UNSEEN, draw, rank_correlation, true_scores
 from present import present
 
 from posbias.core.arrays.count_table import Floats
@@ -17,30 +17,23 @@ def data() -> LearningData:
     return draw()
 
 
-@pytest.fixture(scope="module")
-def unseen() -> Floats:
-    return np.random.default_rng(9).standard_normal((2_000, 2))
+def test_pbm_ranks_documents_that_it_has_not_seen_by_what_clicks_are_drawn_from(data: LearningData) -> None:
+    found = scores(learn("pbm", data), UNSEEN)
+    assert rank_correlation(found, true_scores(UNSEEN)) > 0.97
+    assert np.abs(sigmoid(found) - sigmoid(true_scores(UNSEEN))).mean() < 0.06  # on the probability scale
 
 
-def test_pbm_ranks_documents_that_it_has_not_seen_by_what_clicks_are_drawn_from(
-    data: LearningData, unseen: Floats
-) -> None:
-    found = scores(learn("pbm", data), unseen)
-    assert rank_correlation(found, true_scores(unseen)) > 0.97
-    assert np.abs(sigmoid(found) - sigmoid(true_scores(unseen))).mean() < 0.06  # on the probability scale
-
-
-def test_naive_takes_what_the_ranker_likes_for_relevance(data: LearningData, unseen: Floats) -> None:
-    naive, corrected = (rank_correlation(scores(learn(name, data), unseen), unseen[:, 1]) for name in ("naive", "pbm"))
+def test_naive_takes_what_the_ranker_likes_for_relevance(data: LearningData) -> None:
+    naive, corrected = (rank_correlation(scores(learn(name, data), UNSEEN), UNSEEN[:, 1]) for name in ("naive", "pbm"))
     assert naive > corrected + 0.2
 
 
-def test_cells_without_a_theta_teach_nothing(data: LearningData, unseen: Floats) -> None:
+def test_cells_without_a_theta_teach_nothing(data: LearningData) -> None:
     theta = data.examination.copy()
     theta[-1] = np.nan
     without = replace(data, examination=theta, counts=data.counts.only_cells(np.arange(len(theta)) < len(theta) - 1))
     np.testing.assert_array_equal(
-        scores(learn("pbm", replace(data, examination=theta)), unseen), scores(learn("pbm", without), unseen)
+        scores(learn("pbm", replace(data, examination=theta)), UNSEEN), scores(learn("pbm", without), UNSEEN)
     )
 
 
@@ -89,14 +82,14 @@ def test_losses_of_logs_with_fewer_negatives_are_those_of_the_whole_log_on_avera
 
 
 @pytest.mark.parametrize("name", ["pbm", "naive", "position-feature"])
-def test_a_quarter_of_the_negatives_teaches_nearly_the_same(name: str, unseen: Floats) -> None:
+def test_a_quarter_of_the_negatives_teaches_nearly_the_same(name: str) -> None:
     data = draw(preference=0.0)
     few = np.random.default_rng(2).binomial(data.counts.clicks.astype(np.int64), 0.03).astype(np.float64)
     sparse = replace(data, counts=replace(data.counts, clicks=few))
     shallow = {"trees": 30, "leaves": 4, "leaf_documents": 40}
 
     def attractiveness(log: LearningData) -> float:
-        return float(sigmoid(scores(learn(name, log, **shallow), unseen)).mean())
+        return float(sigmoid(scores(learn(name, log, **shallow), UNSEEN)).mean())
 
     whole = attractiveness(sparse)
     fewer = [attractiveness(with_fewer_negatives(sparse, 0.25, seed)) for seed in range(4)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from learned import learn, scores
-from learning_logs import THETA, draw, rank_correlation, true_scores
+from learning_logs import THETA, UNSEEN, draw, rank_correlation, true_scores
 from present import present
 from small_logs import dense_table
 
@@ -61,7 +61,7 @@ def test_it_finds_propensities_and_relevance_of_a_log_that_mixes_positions() -> 
     theta = present(learned.propensities)
     assert theta[0] == 1
     assert np.abs(theta / THETA - 1).mean() < 0.15
-    rows = np.random.default_rng(9).standard_normal((2_000, 2))
+    rows = UNSEEN
     assert rank_correlation(scores(learned, rows), true_scores(rows)) > 0.95
 
 

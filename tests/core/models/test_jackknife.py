@@ -38,23 +38,6 @@ def test_the_error_of_a_rate_is_that_of_rates_without_each_group() -> None:
     assert errors["click_rate"][1:] == pytest.approx(by_hand, rel=1e-9)
 
 
-@pytest.mark.slow
-def test_errors_are_the_spread_of_estimates_from_one_log_to_the_next() -> None:
-    model = get_click_model("dcm")
-    continuation = np.array([0.5, 0.9, 0.6, 0.4, 0.5])
-    estimates, errors = list[np.ndarray](), list[np.ndarray]()
-    for seed in range(20):
-        rng, batch = np.random.default_rng(seed), pages_of(600, seed)
-        attractiveness = rng.beta(2, 2, N_QUERIES * N_DOCS + 1)
-        truth = {"attractiveness": attractiveness, "continuation": continuation}
-        found, of_log = fitted("dcm", batch.with_clicks(model.sample(truth, batch, rng)))
-        estimates.append(found.parameters["continuation"][1:4])
-        errors.append(of_log["continuation"][1:4])
-
-    spread, said = np.std(estimates, axis=0), np.mean(errors, axis=0)
-    assert np.all((spread / said > 0.6) & (spread / said < 1.5))
-
-
 def test_there_is_no_error_where_nothing_decides_or_the_estimate_lies_at_the_edge() -> None:
     batch = pages_of(400, 2)
     click = np.random.default_rng(2).random(batch.unit.shape) < 0.3

@@ -254,26 +254,10 @@ def test_a_steep_curve_is_reached_from_a_flat_start() -> None:
     assert found.theta[1] == pytest.approx(1e-2, rel=0.3)
 
 
-@pytest.mark.slow
-def test_a_true_power_is_rarely_rejected_and_recovered() -> None:
-    found = [power(*counts(seed, n_pairs=80)) for seed in range(40)]
-    assert sum(shaped.test.rejected for shaped in found) <= 5  # nominal .05: more than 5 of 40 has a chance of 1 %
-    covered = [shaped.intervals.low[1] <= POWER[1] <= shaped.intervals.high[1] for shaped in found]
-    assert sum(covered) >= 34
-
-
 def test_another_curve_is_not_taken_for_a_power() -> None:
     found = power(*counts(1, (1.0, 0.9, 0.8, 0.2, 0.2), n_pairs=400))
     assert found.test.rejected
     assert len(found.misfit) == 1
-
-
-@pytest.mark.slow
-def test_a_flat_tail_is_rarely_said_to_rise() -> None:
-    tail = (1.0, 0.4, 0.4, 0.4, 0.4)
-    found = [monotone(*counts(seed, tail, n_pairs=80)) for seed in range(40)]
-    assert sum(shaped.test.rejected for shaped in found) <= 5
-    assert all(shaped.converged for shaped in found)
 
 
 def test_no_room_to_climb_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,9 @@
 """Replicate weights: other propensities that the log allows as well, as often as their errors say."""
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
-from present import present
-from small_logs import PBM, log_by_value, statistics_of
 
-from posbias.core.choices import CellForm
-from posbias.core.estimators.estimate import EstimationOptions
-from posbias.core.fit.fit import fit_statistics
-from posbias.core.fit.propensities import cell_covariance
 from posbias.core.training.weights import (
     WeightOptions,
     click_weights,
@@ -104,30 +96,3 @@ def test_replicate_weights_are_clipped_and_scaled_like_the_weights(*, normalize:
 def test_columns_of_weights_are_told_from_others_by_their_names() -> None:
     names = ["group", "weight", *replicate_names(2), "weight_3", "replicate_weight_x"]
     assert weight_columns(names) == ["weight", "replicate_weight_1", "replicate_weight_2"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("form", "kind"), [("free", "examination"), ("product", "taste")])
-def test_weights_by_cell_vary_over_replicates_as_much_as_the_errors_of_theta_move_them(
-    form: CellForm, kind: str
-) -> None:
-    """Over 40 logs with a column by which theta differs, as numbers of its own or by one factor."""
-    theta = np.array([1.0, 0.72, 0.55, 0.44, 0.36, 0.30, 0.26, 0.23])
-    other = 0.6 * theta**1.8 if kind == "examination" else 0.5 * theta
-    options, moved, spread = EstimationOptions(period="none", cell_form=form), list[float](), list[float]()
-    for seed in range(40):
-        statistics = statistics_of(log_by_value(kind, seed, n_pages=1000), replace(PBM, cell=("value",)))
-        fit = fit_statistics(statistics, "conditional", options, compare=False)
-        table = fit.propensities.select("position", "value", "propensity", "std_error")
-        _, clicks = statistics.cell_totals
-        examination = cell_covariance(statistics.cells, present(fit.theta.covariance))
-        covariance = relative_covariance(table, examination, table["std_error"].to_numpy())
-        found, place = fit.estimate.propensity, table["position"].to_numpy() - 1
-        truth = np.where((table["value"] == "1").to_numpy(), theta[place], other[place])
-        truth /= truth[np.flatnonzero(found == 1)[0]]
-        moved.append(float(np.log((clicks / found).sum() / (clicks / truth).sum())))
-        drawn = (clicks / draw_propensities(found, covariance, 400)).sum(axis=1)
-        spread.append(float(np.log(drawn).std(ddof=1)))
-    ratio = np.sqrt(np.mean(np.square(spread)) / np.mean(np.square(moved)))
-    assert 0.75 < ratio < 1.4
-    assert (np.abs(moved) < 2 * np.array(spread)).mean() >= 0.85
