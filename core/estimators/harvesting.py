@@ -58,7 +58,7 @@ from posbias.core.estimators.estimate import (
     linkage_of,
     relative_to_largest,
 )
-from posbias.core.standard_errors.cluster import ClusterSums, WholeInformation, errors_from_sums
+from posbias.core.standard_errors.cluster import ClusterSums, TotalInformation, errors_from_sums
 from posbias.core.theta.conditional import Linkage, LinkedCounts, linked_counts
 
 BLOCK = 4_000_000
@@ -229,7 +229,7 @@ class _Clusters:
     def __init__(self, fit: AllPairsFit) -> None:
         self.table, self.free, self.fit = fit.linked.table, fit.linked.free, fit
         n_cells, sets = self.table.n_cells, fit.sets
-        self.whole = WholeInformation(fit.information, linalg.inverse(fit.information))
+        self.whole = TotalInformation(fit.information, linalg.inverse(fit.information))
         inverse = np.zeros((n_cells, n_cells))  # zero in the rows and columns of references
         inverse[np.ix_(self.free, self.free)] = self.whole.inverse
         self.inverse, diagonal = inverse, np.diag(inverse)
@@ -263,7 +263,7 @@ class _Clusters:
             of_cluster = float((own * self.whole.inverse[np.ix_(cells, cells)]).sum())
             kept, score = self.whole.linked_without(own, cells, of_cluster), np.zeros(len(self.free))
             score[cells] = flow
-            change[which] = np.where(kept, self.whole.inverse @ self.whole.adjusted(own, cells, kept, score), 0.0)
+            change[which] = np.where(kept, self.whole.inverse @ self.whole.adjust(own, cells, kept, score), 0.0)
             alone |= ~kept
         # What is left of a cell's resistance after rounding does not count.
         influence[influence <= NOTHING * np.diag(self.whole.inverse)] = 0.0

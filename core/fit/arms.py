@@ -52,7 +52,7 @@ from posbias.core.arrays.threads import thread_map
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, POSITION, QUERY
-from posbias.core.standard_errors.cluster import Intervals, adjusted_scores, t_quantile, upper_end
+from posbias.core.standard_errors.cluster import Intervals, adjusted_scores, finite_exp, t_quantile
 from posbias.core.standard_errors.contrasts import StrataEstimate, detectable
 from posbias.core.theta.conditional import laplacian
 
@@ -400,7 +400,7 @@ class _Arms:
             intervals=Intervals(
                 std_error,
                 np.exp(np.minimum(log_theta, back) - reach),
-                upper_end(np.maximum(log_theta, back) + reach),
+                finite_exp(np.maximum(log_theta, back) + reach),
                 degrees,
                 errors.reason,
             ),

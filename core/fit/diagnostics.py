@@ -73,7 +73,7 @@ def position_effect_test(estimate: Estimate, shape: str) -> ContrastTest | None:
         return None
     clusters = np.maximum(np.nan_to_num(intervals.effective_clusters, nan=1.0), 1.0)
     log_theta = np.log(estimate.propensity)
-    std_error = intervals.reach(log_theta) / t_quantile(clusters)
+    std_error = intervals.half_width(log_theta) / t_quantile(clusters)
     if shape == "power":
         _, first = np.unique(np.where(tested, estimate.linkage.reference_of, -1), return_index=True)
         tested &= np.isin(np.arange(len(tested)), first)

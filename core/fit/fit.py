@@ -29,7 +29,7 @@ from posbias.core.shapes.contexts import ShrunkContexts, compare_contexts
 from posbias.core.shapes.linear import PowerShape, fit_product
 from posbias.core.shapes.smooth import SmoothShape
 from posbias.core.standard_errors.cluster import ClusterSums, Intervals
-from posbias.core.standard_errors.column import WholeLog
+from posbias.core.standard_errors.column import LogFit
 from posbias.core.standard_errors.contrasts import ContrastTest, StrataEstimate
 from posbias.core.theta.conditional import SilenceTest
 
@@ -206,7 +206,7 @@ class Fit(Refinement):
 class LogInputs:
     """Inputs from the log itself, which its sufficient statistics do not contain; empty if only statistics exist."""
 
-    sum_sessions: Callable[[WholeLog], ClusterSums] | None = None  # reads the log once more, for errors by session
+    sum_sessions: Callable[[LogFit], ClusterSums] | None = None  # reads the log once more, for errors by session
     unbinned: SufficientStatistics | None = None  # by position, to test the bins of the statistics
     pages: Callable[[], CountedPages | None] = lambda: None  # samples pages, for tests of the model
     from_rows: FromRows | None = None  # estimate of a method that reads rows

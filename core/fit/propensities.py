@@ -51,7 +51,7 @@ from posbias.core.schema import POSITION, PREVIOUS_CLICK, QUERY, Length
 from posbias.core.shapes import FREE, ShapedEstimate
 from posbias.core.shapes.contexts import ShrunkContexts, shrink_contexts
 from posbias.core.standard_errors import cluster
-from posbias.core.standard_errors.column import WholeLog, column_sums
+from posbias.core.standard_errors.column import LogFit, column_sums
 from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.theta.conditional import linked_counts
 
@@ -206,7 +206,7 @@ def with_requested_errors(
     statistics: SufficientStatistics,
     options: EstimationOptions,
     period: Length,
-    sum_sessions: Callable[[WholeLog], cluster.ClusterSums] | None,
+    sum_sessions: Callable[[LogFit], cluster.ClusterSums] | None,
 ) -> Estimate:
     """Replace the errors by query of a conditional estimate by errors of the requested kind.
 
@@ -242,7 +242,7 @@ def with_requested_errors(
         elif sum_sessions is None:
             raise UsageError("--cluster session: it needs the log itself, not only statistics. Name the logs.")
         else:
-            sums = sum_sessions(WholeLog(statistics.plan, statistics.cells, fit, period))
+            sums = sum_sessions(LogFit(statistics.plan, statistics.cells, fit, period))
         errors = cluster.errors_from_sums(fit.log_theta, fit.free_cells, sums)
     return conditional_estimate(estimate.method, replace(fitted, errors=errors), strata.signatures, by)
 
@@ -441,10 +441,10 @@ def query_spread(fitted: StrataEstimate) -> float:
     units, unit = np.unique(members.unit[rows], return_inverse=True)
     sample = Strata(signatures.take(units), Members(unit, members.cluster[rows]))
     scores = cluster.cluster_scores(fitted.fit, sample)
-    if scores.n_rows <= 1:
+    if len(scores.numbers) <= 1:
         return 0.0
     squares, by_chance, by_spread = _squared_scores(scores)
-    squares = squares * scores.n_rows / (scores.n_rows - 1)  # the scores of all queries add up to 0
+    squares = squares * len(scores.numbers) / (len(scores.numbers) - 1)  # the scores of all queries add up to 0
 
     def excess(variance: float) -> float:
         expected = by_chance + variance * by_spread
@@ -462,11 +462,11 @@ def query_spread(fitted: StrataEstimate) -> float:
 def _squared_scores(scores: cluster.ClusterScores) -> tuple[Floats, Floats, Floats]:
     """Return s_gk^2, a_gk and b_gk for all clusters g and cells k with information, each of shape (n,)."""
     if len(scores.linked.cells) >= MANY:  # most of H_g is 0
-        parts = [_sparse_information(scores, row) for row in range(scores.n_rows)]
+        parts = [_sparse_information(scores, row) for row in range(len(scores.numbers))]
     else:
         parts = [
             (np.diagonal(information, axis1=1, axis2=2), (information**2).sum(axis=2))
-            for _, information in scores.information(np.arange(scores.n_rows))
+            for _, information in scores.information(np.arange(len(scores.numbers)))
         ]
     by_chance, by_spread = (np.vstack(part) for part in zip(*parts, strict=True))
     informed = by_chance > 0
@@ -515,8 +515,8 @@ def log_covariance(estimate: Estimate) -> Floats | None:
     if not np.isfinite(intervals.std_error).any() or len(known) > MOST_CELLS:
         return None
     with np.errstate(divide="ignore"):
-        reach = intervals.reach(np.log(estimate.propensity))
-    spread = np.where(np.isfinite(reach), reach / NORMAL, intervals.std_error)
+        half_width = intervals.half_width(np.log(estimate.propensity))
+    spread = np.where(np.isfinite(half_width), half_width / NORMAL, intervals.std_error)
     if estimate.conditional is not None:
         fit, by_counts = estimate.conditional.fit, np.zeros(len(spread))
         by_counts[fit.free_cells] = np.sqrt(np.diag(fit.inverse))

@@ -66,7 +66,7 @@ import scipy
 from posbias.core.arrays.count_table import Flags, Floats, Integers
 from posbias.core.arrays.linalg import NORMAL, inverse, pseudo_inverse
 from posbias.core.shapes import walk_covariance
-from posbias.core.standard_errors.cluster import ClusterErrors, Intervals, upper_end
+from posbias.core.standard_errors.cluster import ClusterErrors, Intervals, finite_exp
 from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast_test
 from posbias.core.theta.conditional import ConditionalFit
 
@@ -247,7 +247,7 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
         intervals=Intervals(
             std_error=np.maximum(high - log_theta, log_theta - low) / NORMAL,
             low=np.exp(low),
-            high=upper_end(high),
+            high=finite_exp(high),
             effective_clusters=errors.effective_clusters,
             reason=(None,) * len(low),
         ),

@@ -166,7 +166,9 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     inverse = linalg.inverse(_information(likelihood, fit.log_theta[cells], inside))
     sums = _left_out(scores, by_effect, inverse)
     spread, by_clicks = np.sqrt(sums.variance), np.sqrt(np.einsum("kp,pq,kq->k", by_effect, inverse, by_effect))
-    without = dict.fromkeys(np.flatnonzero((spread <= _AGREE * by_clicks) & (by_clicks > 0)).tolist(), cluster.AGREEING)
+    without = dict.fromkeys(
+        np.flatnonzero((spread <= _AGREE * by_clicks) & (by_clicks > 0)).tolist(), cluster.IDENTICAL_CLUSTERS
+    )
     lonely = (by_clicks > 0) & ((spread > _NO_ERROR) | (sums.effective_clusters < 1 + _NOTHING))
     without |= dict.fromkeys(np.flatnonzero(lonely).tolist(), cluster.ONE_CLUSTER)
     error = np.where(estimable & ~np.isin(np.arange(n_cells), list(without)), spread, np.nan)
@@ -180,7 +182,7 @@ def fit_linear(free: StrataEstimate, effects: Floats, usable: Flags) -> ShapedEs
     response = by_effect @ inverse @ inside.T
     of_form = ScoredEstimate(log_theta, error, np.full(n_cells, np.inf), scores.numbers, scores.scores, response)
     test, ends = contrasts.difference_test(of_form, free.scored()), (log_theta - margin, log_theta + margin)
-    numbers = np.stack([log_theta, error, np.exp(ends[0]), cluster.upper_end(ends[1]), effective])
+    numbers = np.stack([log_theta, error, np.exp(ends[0]), cluster.finite_exp(ends[1]), effective])
     return ShapedEstimate.of(numbers, reason, converged=converged, test=test, covariance=sums.covariance)
 
 
@@ -219,7 +221,7 @@ def _left_out(scores: cluster.ClusterScores, by_effect: Floats, inverse: Floats)
     if not coupled:  # one effect for each group of cells: all clusters at once, X'H_g X being diagonal, too
         own, whole = scores.weight @ (by_unit @ effects**2 - mean**2), np.diag(information)
         change *= whole / np.maximum(whole - own, _ALONE * whole)
-    for which in cluster.low_and_high(leverage)[1].tolist() if coupled else ():
+    for which in cluster.split_by_leverage(leverage)[1].tolist() if coupled else ():
         first, last = scores.weight.indptr[which : which + 2]
         units, clicks = scores.weight.indices[first:last], scores.weight.data[first:last]
         expected = by_unit[units].T @ clicks
@@ -227,7 +229,7 @@ def _left_out(scores: cluster.ClusterScores, by_effect: Floats, inverse: Floats)
         held = information * (1 + _ALONE * np.eye(len(own)))  # where the cluster alone says something about an effect
         change[which] = np.linalg.solve(held - own, information @ change[which])
     influence, squared, number = np.zeros((3, n_cells))
-    width = max(1, _BLOCK // max(table.n_units, scores.n_rows, 1))
+    width = max(1, _BLOCK // max(table.n_units, len(scores.numbers), 1))
     for first in range(0, n_cells, width):
         columns = slice(first, first + width)
         along = effects @ response[columns].T
@@ -240,6 +242,6 @@ def _left_out(scores: cluster.ClusterScores, by_effect: Floats, inverse: Floats)
         influence=influence,
         influence_squared=np.where(squared > 0, squared, 1.0),
         clusters_of_cell=number,
-        n_clusters=scores.n_rows,
+        n_clusters=len(scores.numbers),
         alone=np.zeros(n_cells, np.bool_),
     )

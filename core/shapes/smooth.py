@@ -68,7 +68,9 @@ class SmoothShape(shapes.CurveShape):
         alone, nothing = np.isnan(std_error), np.empty(0)
         conditions = [np.isnan(log_theta), alone & curves.agreeing, alone, unlinked]
         reasons = np.select(
-            conditions, [shapes.ONE_END, cluster.AGREEING, cluster.ONE_CLUSTER, shapes.SHAPE_ALONE], default=""
+            conditions,
+            [shapes.ONE_END, cluster.IDENTICAL_CLUSTERS, cluster.ONE_CLUSTER, shapes.SHAPE_ALONE],
+            default="",
         )
         test = contrasts.contrast_test(nothing, nothing, nothing)  # it follows the log where the log speaks
         reason = tuple(str(reason) or None for reason in reasons)
@@ -105,7 +107,7 @@ class _Curves:
         )
         sloped: Flags = np.logical_and(*ends)
         # Cells on which the clusters agree to the last click, so that errors cannot be read; and the references, (K,).
-        self.agreeing = np.array([reason == cluster.AGREEING for reason in free.errors.reason])
+        self.agreeing = np.array([reason == cluster.IDENTICAL_CLUSTERS for reason in free.errors.reason])
         self.at_reference = sloped & (reference_of == own)
         # Cells of other groups are compared with themselves alone, and so say nothing.
         self.counts = replace(counts, reference_of=np.where(sloped, reference_of, own))
@@ -145,10 +147,10 @@ class _Curves:
         walk = weight @ (np.array([mode.walk for mode in modes]) + (curves - mean) ** 2)
         sums, ratio = self._left_out(modes[int(np.argmin(np.abs(tau - _TAU)))], spread)
         data = ratio * (weight @ np.array([mode.data for mode in modes]))
-        data[self.agreeing[self.free] | (sums.variance <= cluster.AGREEMENT**2)] = np.nan
+        data[self.agreeing[self.free] | (sums.variance <= cluster.SMALLEST_ERROR**2)] = np.nan
         margin = np.sqrt(cluster.t_quantile(sums.degrees) ** 2 * data + linalg.NORMAL**2 * walk)
         effective = np.where(np.isnan(data), np.nan, sums.effective_clusters)
-        numbers = [mean, np.sqrt(data + walk), np.exp(mean - margin), cluster.upper_end(mean + margin), effective]
+        numbers = [mean, np.sqrt(data + walk), np.exp(mean - margin), cluster.finite_exp(mean + margin), effective]
         return np.stack(numbers), tau, all(mode.converged for mode in modes)
 
     def _spread(self) -> float:
@@ -202,6 +204,8 @@ class _Curves:
     def _left_out(self, mode: _Mode, spread: float) -> tuple[cluster.ClusterSums, Floats]:
         """The sums of leaving out one cluster at a time, and the ratio of its variances to `data`, shape (F,)."""
         fit = replace(self.fitted.fit, log_theta=mode.beta, information=mode.precision * spread)
-        sums = cluster.LeaveOneOut(fit, cluster.cluster_scores(fit, self.fitted.strata, self.counts), held=True).sums()
+        sums = cluster.LeaveOneOut(
+            fit, cluster.cluster_scores(fit, self.fitted.strata, self.counts), penalised=True
+        ).sums()
         variance = sums.variance
         return sums, np.divide(variance, mode.data, out=np.ones_like(variance), where=mode.data > 0)

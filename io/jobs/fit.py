@@ -21,7 +21,7 @@ from posbias.core.fit.fit import LARGEST_COMPARISON, MOST_CELLS_BESIDE, Fit, Log
 from posbias.core.fit.model_tests import can_compare, compare_models
 from posbias.core.schema import CLICKS, IMPRESSIONS, Roles
 from posbias.core.standard_errors.cluster import ClusterSums
-from posbias.core.standard_errors.column import WholeLog
+from posbias.core.standard_errors.column import LogFit
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages
 from posbias.core.training.weights import WeightOptions, as_count
 from posbias.io.counting.count import CountedLog, PairsOfPart, count_log, read_log, read_statistics
@@ -376,10 +376,10 @@ def _attractiveness_rows(item: tuple[PairsOfPart, pl.DataFrame], columns: Sequen
     return pairs.select(*columns, IMPRESSIONS, CLICKS).hstack(signatures[pairs[SIGNATURE]])
 
 
-def sum_sessions(read: ReadLog, log: WholeLog) -> ClusterSums:
+def sum_sessions(read: ReadLog, log: LogFit) -> ClusterSums:
     """Sum scores by session over all parts of a log, for errors clustered by session."""
     return reduce(add, read.buckets.map(partial(_cluster_sums, log=log)))
 
 
-def _cluster_sums(_: int, impressions: pl.LazyFrame, log: WholeLog) -> ClusterSums:
-    return log.sums_of(impressions)
+def _cluster_sums(_: int, impressions: pl.LazyFrame, log: LogFit) -> ClusterSums:
+    return log.sums_by_session(impressions)

@@ -11,7 +11,7 @@ from posbias.core.arrays.optimize import Limits
 from posbias.core.shapes import ONE_END, SHAPE_ALONE, ShapedEstimate
 from posbias.core.shapes.linear import PowerShape
 from posbias.core.shapes.monotone import HELD, MonotoneShape
-from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER
+from posbias.core.standard_errors.cluster import IDENTICAL_CLUSTERS, ONE_CLUSTER
 from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.theta.conditional import NO_CLICKS, find_linkage, fit_conditional
 
@@ -86,7 +86,13 @@ def test_errors_of_eta_are_the_formula_over_queries() -> None:
 def test_queries_that_agree_to_the_last_click_give_eta_no_error() -> None:
     impressions, clicks, _ = counts(16, n_pairs=20)
     found = power(np.vstack([impressions, impressions]), np.vstack([clicks, clicks]), np.repeat([0, 1], 20))
-    assert found.intervals.reason == (None, AGREEING, AGREEING, AGREEING, AGREEING)
+    assert found.intervals.reason == (
+        None,
+        IDENTICAL_CLUSTERS,
+        IDENTICAL_CLUSTERS,
+        IDENTICAL_CLUSTERS,
+        IDENTICAL_CLUSTERS,
+    )
     assert np.isnan(found.eta_error).all()
 
 

@@ -12,7 +12,7 @@ from posbias.core.shapes import ONE_END, SHAPE_ALONE
 from posbias.core.shapes import smooth as module
 from posbias.core.shapes.linear import PowerShape
 from posbias.core.shapes.smooth import SmoothShape
-from posbias.core.standard_errors.cluster import AGREEING, ONE_CLUSTER
+from posbias.core.standard_errors.cluster import IDENTICAL_CLUSTERS, ONE_CLUSTER
 from posbias.core.standard_errors.contrasts import StrataEstimate
 
 POWER: Floats = (1 / np.arange(1, 7)).astype(np.float64)
@@ -158,7 +158,7 @@ def test_queries_that_agree_to_the_last_click_leave_no_interval_of_width_0() -> 
     impressions, clicks = counts(9, POWER, 30, 20)
     query: Integers = np.arange(60, dtype=np.int64) // 30
     found = SmoothShape().fit(fitted(np.vstack([impressions] * 2), np.vstack([clicks] * 2), query), POSITIONS)
-    assert found.intervals.reason == (None, *[AGREEING] * 5)
+    assert found.intervals.reason == (None, *[IDENTICAL_CLUSTERS] * 5)
     assert np.isnan(found.intervals.high[1:]).all()
 
 

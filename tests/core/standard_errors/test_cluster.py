@@ -15,7 +15,7 @@ from posbias.core.fit import propensities as spread_module
 from posbias.core.fit.propensities import query_spread
 from posbias.core.standard_errors import cluster as module
 from posbias.core.standard_errors.cluster import (
-    AGREEING,
+    IDENTICAL_CLUSTERS,
     ONE_CLUSTER,
     ClusterErrors,
     cluster_errors,
@@ -33,7 +33,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     if request.param == "together":
         monkeypatch.setattr(module, "_MANY_CELLS", 1)
         monkeypatch.setattr(module, "MANY", 1)
-        monkeypatch.setattr(module, "_TOGETHER", 5)
+        monkeypatch.setattr(module, "_CLUSTERS", 5)
 
 
 def merge(tables: list[CountTable]) -> tuple[CountTable, list[Integers]]:
@@ -207,7 +207,7 @@ def test_queries_that_agree_to_the_last_click_give_no_interval_instead_of_one_of
     impressions, clicks = np.full((n_queries, 2), 10.0), np.tile([4.0, 2.0], (n_queries, 1))
     errors = errors_of(dense_table(impressions, clicks), np.arange(n_queries))
 
-    assert errors.reason == (None, AGREEING)
+    assert errors.reason == (None, IDENTICAL_CLUSTERS)
     assert np.isnan([errors.std_error[1], errors.low[1], errors.high[1]]).all()
 
 
@@ -276,7 +276,7 @@ def test_conjugate_gradients_give_many_cells_what_dense_matrices_give_them(
         for of in (linalg, spread_module, module):
             monkeypatch.setattr(of, "MANY", many)
         monkeypatch.setattr(module, "_MANY_CELLS", many)
-        monkeypatch.setattr(module, "_TOGETHER", together)
+        monkeypatch.setattr(module, "_CLUSTERS", together)
         fit = fitted(pairs)
         errors = cluster_errors(fit, strata)
         found.append((fit, errors, fit.inverse, query_spread(StrataEstimate(strata, fit, errors)), errors.covariance))

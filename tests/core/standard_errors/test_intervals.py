@@ -34,7 +34,7 @@ def test_where_there_is_no_error_everything_is_the_other_ones() -> None:
 
 def test_an_interval_reaches_as_far_as_its_farther_end() -> None:
     low, high = np.array([1, 0.4, 0.0, np.nan]), np.array([1, 0.6, 0.7, 0.9])
-    found = Intervals(np.zeros(4), low, high, np.full(4, np.nan), (None,) * 4).reach(np.log([1, 0.45, 0.3, 0.5]))
+    found = Intervals(np.zeros(4), low, high, np.full(4, np.nan), (None,) * 4).half_width(np.log([1, 0.45, 0.3, 0.5]))
     np.testing.assert_allclose(found, [0, np.log(0.6 / 0.45), np.inf, np.nan])
 
 
