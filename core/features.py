@@ -88,7 +88,7 @@ from posbias.core.learners.learning import logit, sigmoid
 from posbias.core.learners.models import Forest
 from posbias.core.standard_errors.cluster import ClusterSums, errors_from_sums
 from posbias.core.standard_errors.column import sums_of_impressions
-from posbias.core.standard_errors.contrasts import ratio_of_sums
+from posbias.core.standard_errors.contrasts import jackknife_ratio
 from posbias.core.theta import conditional
 from posbias.core.theta.conditional import ConditionalFit
 from posbias.core.training.weights import split_hashes
@@ -569,7 +569,7 @@ def _by_rivals(
     along = _centred(across - explained[cell], unit, mean)
     residual, moved = weight * rows.click[known] - mean, _centred(np.log(rows.position[cell]), unit, mean)
     (delta, error, degrees, _), (slope, slope_error, _, _) = (
-        ratio_of_sums(sum_by_number(of_page, above, n_pages), sum_by_number(of_page, mean * z**2, n_pages))
+        jackknife_ratio(sum_by_number(of_page, above, n_pages), sum_by_number(of_page, mean * z**2, n_pages))
         for above, z in ((residual * along, along), (mean * moved * across, across))
     )
     return (delta, error, degrees), (slope, slope_error)

@@ -13,7 +13,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.errors import IdentifiabilityError, UsageError
 from posbias.core.standard_errors.cluster import ClusterErrors, Intervals
-from posbias.core.standard_errors.contrasts import StrataEstimate, correlation_of
+from posbias.core.standard_errors.contrasts import StrataEstimate, correlation_matrix
 from posbias.core.theta import conditional
 from posbias.core.theta.conditional import ConditionalFit, Linkage
 from posbias.core.theta.joint import JointFit
@@ -83,12 +83,12 @@ class Estimate:
         Under the product form, that of the form; otherwise without a shape. The identity if the method has no errors.
         """
         if self.of_form is not None:
-            return correlation_of(self.of_form)
+            return correlation_matrix(self.of_form)
         correlation = np.eye(len(self.propensity))
         errors = self.intervals if self.conditional is None else self.conditional.errors
         if isinstance(errors, ClusterErrors):
             free = np.setdiff1d(np.flatnonzero(self.linkage.identified), self.linkage.references)
-            correlation[np.ix_(free, free)] = correlation_of(errors.covariance)
+            correlation[np.ix_(free, free)] = correlation_matrix(errors.covariance)
         return correlation
 
 

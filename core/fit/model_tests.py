@@ -315,7 +315,7 @@ def run_model_tests(
     strata = pages.strata(period)
     one_click = replace(strata, signatures=strata.signatures.only_cells(_ONE))
     number = _NONE_ONE_SEVERAL if averages else _NUMBER
-    above, last = contrasts.units_test(strata, number), contrasts.units_test(one_click, _DIRECTLY)
+    above, last = contrasts.direction_test(strata, number), contrasts.direction_test(one_click, _DIRECTLY)
     by_attractiveness, by_number, by_place = _adjusted(
         attractiveness,
         None if above is None else (above, pages.largest_mean(number)),
@@ -378,7 +378,7 @@ def clicks_below(strata: Strata) -> tuple[ClicksBelow, ...]:
         if not expected_clicks.sum() > 0:
             continue
         # Ratio of sums over queries, with the jackknife interval of its logarithm
-        ratio, error, degrees, n_queries = contrasts.ratio_of_sums(clicks, expected_clicks)
+        ratio, error, degrees, n_queries = contrasts.jackknife_ratio(clicks, expected_clicks)
         interval, observed, total = None, float(clicks.sum()), float(expected_clicks.sum())
         if ratio and n_queries > 1:
             margin = float(np.exp(t_quantile(np.array(degrees)) * error / ratio))
@@ -469,7 +469,7 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
     impressions = by_query([batch.shown.sum(axis=1) for batch in batches])
     own, *others = map(log_likelihood, names)
     models = [
-        OtherModel(name, *contrasts.ratio_of_sums(other - own, impressions)[:2])
+        OtherModel(name, *contrasts.jackknife_ratio(other - own, impressions)[:2])
         for name, other in zip(names[1:], others, strict=True)
     ]
     return OtherModels(

@@ -17,7 +17,7 @@ from posbias.core.standard_errors.cluster import ClusterErrors
 from posbias.core.standard_errors.contrasts import (
     ScoredEstimate,
     contrast_test,
-    correlation_of,
+    correlation_matrix,
     difference_errors,
     difference_test,
     linear_contrast_test,
@@ -154,7 +154,7 @@ def test_what_has_no_error_or_an_infinite_one_has_no_correlations() -> None:
     )
     expected = np.eye(5)
     expected[0, 1] = expected[1, 0] = 0.5
-    np.testing.assert_allclose(correlation_of(unknown), expected)
+    np.testing.assert_allclose(correlation_matrix(unknown), expected)
 
 
 def test_contrasts_that_say_the_same_count_once() -> None:

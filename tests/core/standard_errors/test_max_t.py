@@ -10,16 +10,16 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.standard_errors.contrasts import (
     MOST_CONTRASTS,
     joint_p_values,
-    largest_of,
-    p_value_at,
+    max_t,
     shrunk_correlation,
+    single_p_value,
 )
 
 MANY = 1e9  # degrees of freedom with which correlations are known
 
 
 def joint(p_values: Floats, correlation: Floats, degrees: float = MANY, *, two_sided: bool = True) -> Floats:
-    return joint_p_values(p_values, largest_of(correlation, np.full(len(p_values), degrees), two_sided=two_sided))
+    return joint_p_values(p_values, max_t(correlation, np.full(len(p_values), degrees), two_sided=two_sided))
 
 
 def alike(size: int, correlation: float) -> Floats:
@@ -52,9 +52,9 @@ def test_correlated_contrasts_reject_as_often_as_the_largest_of_a_million_draws(
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95, 1.0])
 @pytest.mark.parametrize("size", [1, 8, MOST_CONTRASTS + 1])
 def test_the_p_value_at_a_level_is_the_one_whose_joint_p_value_it_is(size: int, correlation: float) -> None:
-    maximum = largest_of(alike(size, correlation), np.full(size, MANY), two_sided=True)
-    found = p_value_at(0.05, size, maximum)
-    np.testing.assert_allclose(joint_p_values(np.full(size, found), maximum), 0.05, rtol=0.01)
+    bound_ratio = max_t(alike(size, correlation), np.full(size, MANY), two_sided=True)
+    found = single_p_value(0.05, size, bound_ratio)
+    np.testing.assert_allclose(joint_p_values(np.full(size, found), bound_ratio), 0.05, rtol=0.01)
 
 
 def test_falls_that_come_with_rises_count_in_a_two_sided_test_only() -> None:

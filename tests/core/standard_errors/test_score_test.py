@@ -9,7 +9,7 @@ from small_logs import dense_table
 from posbias.core.arrays.count_table import Floats, Members
 from posbias.core.arrays.linalg import solve
 from posbias.core.counts.sufficient_statistics import Strata
-from posbias.core.standard_errors.contrasts import score_test, units_test
+from posbias.core.standard_errors.contrasts import direction_test, score_test
 from posbias.core.theta.conditional import find_linkage, fit_conditional
 
 
@@ -77,8 +77,8 @@ def test_within_units_theta_drops_out() -> None:
     impressions = rng.integers(5, 60, (60, 2)).astype(float)
     clicks = rng.binomial(impressions.astype(np.int64), 0.3 * rng.random((60, 1))).astype(float)
     direction = np.array([0.0, 1.0])
-    scaled = present(units_test(strata_of(7 * impressions, clicks), direction))
-    plain = present(units_test(strata_of(impressions, clicks), direction))
+    scaled = present(direction_test(strata_of(7 * impressions, clicks), direction))
+    plain = present(direction_test(strata_of(impressions, clicks), direction))
 
     assert plain.statistic == pytest.approx(scaled.statistic)
 
