@@ -1,60 +1,49 @@
 """Propensities of several contexts (devices, countries): each shrunk towards the others, and a test that they differ.
 
-Each context c has its own estimate y = log theta, relative to its own reference, and with little data it is poor. The
-others say m, their curve for the positions of c (`_SharedCurve`). The context's true curve beta leaves it by a random
-walk along the logarithm of the position, so that neighbouring positions leave it together and the reference does not:
+Each context c has its own estimate y = log theta, relative to its own reference, which is imprecise with little data.
+m is the generalised mean of the other contexts at the positions of c. The context's true curve beta departs from the
+mean of m by a random walk z along the logarithm of the position, 0 at the reference:
 
     y = beta + e,    m = beta - z + e',    z ~ N(0, tau_c^2 W),    tau_c ~ tau |t_3|,    tau ~ half-Cauchy(1)
     W_kl = min(|x_k|, |x_l|) on one side of the reference, else 0,    x_k = log position_k - log position_ref
 
-tau is what contexts have in common: with many that agree, another one is believed to agree, too. tau_c is what the
-context's own data say: the tails of Student's t with 3 degrees of freedom are heavy, so that one that differs keeps its
-own curve. Given tau_c
+tau is common to all contexts: the more of them agree, the closer another context is expected to be. tau_c is learned
+from the context's own data: the tails of Student's t with 3 degrees of freedom are heavy, so that a context that
+differs keeps its own curve. Given tau_c
 
     d = y - m,    b = y - G d,    G = C (S + tau_c^2 W)^-1,    S = cov(d),    C = cov(e, d)
 
-tau and tau_c are integrated over a grid; the likelihood of tau counts each of C contexts (C - 1)/C times, because that
-many differences are independent.
+on the cells with an interval of y and a value of m. In general b = K y + (I - K) m, with N = S - C and
+K = (N + tau_c^2 W)(S + tau_c^2 W)^-1, averaged over tau_c; on those cells K = I - G. tau and tau_c are integrated over a
+grid; the likelihood of tau counts each of C contexts (C - 1)/C times, the independent differences per context.
 
-Two covariances play two parts. The weights G need an inverse, and the clustered covariance V of all contexts together
-(CR3) has none with few clusters: S and C in them have the correlations of the inverse information, in which contexts
-are independent, at the standard deviations that V gives to d, what contexts share by sharing queries included. V
-itself says how far y and m may be off and how much of that they share, whatever the weights are, with its standard
-deviations replaced by the half-widths of the free estimate's intervals over z_.975 (V*), so that few clusters count.
-The intervals made from these (`compare_contexts`) hold for each context by itself, also for one that differs.
-Copies of a context have d = 0 and S = 0: they add nothing, and its interval is the free one.
+Two covariances. The weights G need an inverse, and the clustered covariance V of all contexts together (CR3) is
+singular with few clusters: S and C are working covariances, the inverse information, in which contexts are independent,
+with one overdispersion of y and one of m, scaled to the clustered variances of d. The errors of y and m, and their
+correlation from shared queries, are those of V, with its standard deviations replaced by the half-widths of the free
+estimate's intervals over z_.975 (V*), so that few clusters count. Copies of a context have d = 0 and S = 0: they carry
+no information, and the interval is the free estimate's.
 
-Sources: Gelman 2006 (half-Cauchy, half-t); Carvalho, Polson & Scott 2010 (a strength of all and one of each); Liang &
-Zeger 1986 (weights from a working covariance, errors from the clusters); Varin, Reid & Firth 2011 (composite
-likelihood).
+Sources: Gelman 2006 (half-Cauchy, half-t); Carvalho, Polson & Scott 2010 (global and local strengths); Liang & Zeger
+1986 (weights from a working covariance, errors from the clusters); Varin, Reid & Firth 2011 (composite likelihood).
 
-How far one context's curve leaves that of the others: the estimate that borrows, and an interval for that context.
-
-    d = y - m,    S = cov(d),    C = cov(e, d),    G = C (S + tau_c^2 W)^-1,    b = y - G d
-
-on the cells that the context has an interval for and the others speak of. On others of the context's cells b is m and
-what d says there. In general, with N = S - C and K = (N + tau_c^2 W)(S + tau_c^2 W)^-1, which is I - G where y is
-known, b = K y + (I - K) m, with K averaged over tau_c. S and C have the correlations of the inverse information, in
-which contexts are independent, with one overdispersion of y and one of m, and S has the diagonal that the clusters give
-to d.
-
-The error of b depends on how far this context leaves the others, which its own data alone can say. So its interval is
-that of y, moved towards m: with sigma the standard deviation of y,
+Intervals. The error of b depends on the departure of this context from the others, on which only its own data are
+informative. So the interval is that of y, moved towards m: with sigma the standard deviation of y,
 
     low = min(y - p sigma, max(m, y - q sigma)),    high = max(y + p sigma, min(m, y + q sigma)),    p < z_.975 < q
 
 It extends as far as m, but never beyond q. Where beta > m, it misses beta if y is below it by p sigma or above it by
 q sigma; where beta < m, the other way round. With Phi(-p) + Phi(-q) = .05 it covers 95 % of the time for every beta,
-close to m or far from it, if y and m are independent. With the correlation rho > 0 of their errors, from what contexts
-share, it covers least at beta = E m, and p is the solution of
+close to m or far from it, if y and m are independent. With the correlation rho > 0 of their errors, from shared
+queries, it covers least at beta = E m, and p is the solution of
 
     Phi(-p) + Phi(-q) + 2 T(p, r) - 2 T(q, r) = .05,    r = rho / sqrt(1 - rho^2)
 
-with Owen's T: z_.975 at rho = 1, where nothing is to be gained. No interval that covers every beta can be much shorter.
+with Owen's T: z_.975 at rho = 1, without any gain. No interval that covers every beta can be much shorter.
 
 Sources: Pratt 1961 (q = infinity: the shortest interval at beta = m, .84 of that of y); Yu & Hoff 2018 (intervals of
 groups that borrow and cover in each group); Armstrong, Kolesar & Plagborg-Moller 2022 (intervals about b that cover on
-average over groups, and less in one that differs). For notation see `contexts`.
+average over groups, and less in a group that differs).
 """
 
 from dataclasses import dataclass
@@ -71,42 +60,42 @@ from posbias.core.standard_errors.contrasts import ContrastTest, linear_contrast
 from posbias.core.theta.conditional import ConditionalFit
 
 TAU = np.geomspace(1e-3, 10.0, 61)
-"""Where tau and tau_c are looked at, per square root of a unit of log position: from 0 to factors of thousands."""
+"""Grid of tau and tau_c, per square root of a unit of log position: from 0 to factors of thousands."""
 
-_SAME_TO_ROUNDING = 1e-6  # of a standard deviation: a difference that is as small as that is rounding
+_ROUNDING = 1e-6  # of a standard deviation: a difference up to it is rounding
 
 _MISSED = 0.05
-_MISSED_BEYOND_OTHERS = 0.01  # beta lies between m and y, and the interval, extended to q, still does not reach it
+_MISSED_BEYOND = 0.01  # Phi(-q), where beta lies between m and y
 _HALVINGS = 40  # of the bracket of p
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Estimates of a context's n cells from one source."""
+    """An estimate of a context's n cells."""
 
-    values: Floats  # shape (n,); 0 where not known
-    known: Flags  # shape (n,), where there is a value
-    variance: Floats  # shape (n,), of its sampling errors, by the clusters; 0 where not known
-    model: Floats  # shape (n, n), their covariance by the inverse information
+    values: Floats  # shape (n,); 0 where unknown
+    known: Flags  # shape (n,)
+    variance: Floats  # shape (n,), clustered; 0 where unknown
+    model: Floats  # shape (n, n), covariance by the inverse information
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One context beside the others."""
+    """Estimates y and m of one context."""
 
-    own: Evidence  # what its own data say, y
-    others: Evidence  # what the other contexts say, m
-    shared: Floats  # shape (n,), covariance of the errors of y and m by the clusters: from what contexts have in common
+    own: Evidence  # y, from the context's own data
+    others: Evidence  # m, from the other contexts
+    shared: Floats  # shape (n,), clustered covariance of the errors of y and m, from shared queries
     walk: Floats  # shape (n, n), W
 
     @cached_property
     def both(self) -> Integers:
-        """Cells of which both say something, shape (s,)."""
+        """Cells where y and m are known, shape (s,)."""
         return np.flatnonzero(self.own.known & self.others.known)
 
     @cached_property
     def overdispersion(self) -> tuple[float, float]:
-        """Variance of the errors that y and m do not share, each relative to the inverse information, on average."""
+        """Mean over cells of var(e) - cov(e, e') and var(e') - cov(e, e'), relative to the inverse information."""
         if not len(self.both):
             return 1.0, 1.0
         own, others = (
@@ -123,17 +112,18 @@ class Difference:
         return -(np.log(scale) + rotated**2 / scale).sum(axis=1) / 2
 
     def posterior(self, weight: Floats) -> tuple[Floats, Floats]:
-        """Means b of beta, and the share of m in each, shape (n,), over the grid of tau_c with weights of shape (T,).
+        """Posterior means b of beta, and weights of m in b, shape (n,) each; NaN where y and m are unknown.
 
-        NaN where nobody says anything.
+        Args:
+            weight: posterior of tau_c on the grid, shape (T,).
         """
-        kept = self._kept(weight)
-        mean = kept @ self.own.values + self.others.values - kept @ self.others.values
+        own_weight = self._own_weight(weight)
+        mean = own_weight @ self.own.values + self.others.values - own_weight @ self.others.values
         known = self.own.known | self.others.known
-        return np.where(known, mean, np.nan), np.where(known, 1 - np.diag(kept), np.nan)
+        return np.where(known, mean, np.nan), np.where(known, 1 - np.diag(own_weight), np.nan)
 
     def interval(self, mean: Floats) -> tuple[Floats, Floats]:
-        """Ends of the 95 % interval of beta that holds whatever beta is, shape (n,) each; NaN without an own interval.
+        """Ends of the interval that covers any beta with probability .95, shape (n,) each; NaN where y is unknown.
 
         Args:
             mean: shape (n,), b; in the rare case that it lies outside, the interval extends to it.
@@ -141,37 +131,36 @@ class Difference:
         own = np.where(self.own.known, self.own.values, np.nan)
         others = np.where(self.others.known, self.others.values, own)
         sd = np.sqrt(self.own.variance)
-        of_both = sd * np.sqrt(self.others.variance)
-        rho = np.divide(self.shared, of_both, out=np.ones_like(sd), where=self.others.known & (of_both > 0))
-        least, most = _reach(rho) * sd, -scipy.special.ndtri(_MISSED_BEYOND_OTHERS) * sd
-        low = np.minimum(own - least, np.maximum(others, own - most))
-        high = np.maximum(own + least, np.minimum(others, own + most))
+        sds = sd * np.sqrt(self.others.variance)
+        rho = np.divide(self.shared, sds, out=np.ones_like(sd), where=self.others.known & (sds > 0))
+        p, q = _inner_quantile(rho) * sd, -scipy.special.ndtri(_MISSED_BEYOND) * sd
+        low = np.minimum(own - p, np.maximum(others, own - q))
+        high = np.maximum(own + p, np.minimum(others, own + q))
         return np.minimum(low, mean), np.maximum(high, mean)
 
-    def _kept(self, weight: Floats) -> Floats:
-        """K, shape (n, n); where the others say nothing, what the context says is kept."""
-        kept = np.diag((~self.others.known).astype(np.float64))
+    def _own_weight(self, weight: Floats) -> Floats:
+        """K, shape (n, n), averaged over tau_c with weights of shape (T,); 1 on the diagonal where m is unknown."""
+        own_weight = np.diag((~self.others.known).astype(np.float64))
         spectrum, rotation = self._axes
         by_tau = weight / (1 + np.outer(spectrum, TAU**2))
-        served = np.ix_(self.others.known, self.both)
+        block = np.ix_(self.others.known, self.both)
         _, others = self._working
-        of_noise, of_walk = by_tau.sum(axis=1), by_tau @ TAU**2
-        kept[served] = others[served] @ (rotation.T * of_noise) @ rotation
-        kept[served] += self.walk[served] @ (rotation.T * of_walk) @ rotation
-        return kept
+        own_weight[block] = others[block] @ (rotation.T * by_tau.sum(axis=1)) @ rotation
+        own_weight[block] += self.walk[block] @ (rotation.T * (by_tau @ TAU**2)) @ rotation
+        return own_weight
 
     @cached_property
     def _working(self) -> tuple[Floats, Floats]:
-        """C and N, shape (n, n) each."""
-        both, by_own = self.both, self.own.variance
-        variance = by_own + self.others.variance - 2 * self.shared
-        of_own, of_others = self.overdispersion
-        if of_own + of_others == 0:  # copies
-            of_own = of_others = 1.0
-        own, others = of_own * self.own.model, of_others * self.others.model
+        """Working covariances C and N, shape (n, n) each."""
+        both, own_variance = self.both, self.own.variance
+        variance = own_variance + self.others.variance - 2 * self.shared
+        own_factor, others_factor = self.overdispersion
+        if own_factor + others_factor == 0:  # copies
+            own_factor = others_factor = 1.0
+        own, others = own_factor * self.own.model, others_factor * self.others.model
         scale = np.ones(len(variance))
         if len(both):
-            ratio = np.sqrt(np.maximum(variance, _SAME_TO_ROUNDING**2 * by_own)[both] / np.diag(own + others)[both])
+            ratio = np.sqrt(np.maximum(variance, _ROUNDING**2 * own_variance)[both] / np.diag(own + others)[both])
             scale *= ratio.mean()
             scale[both] = ratio
         return own * np.outer(scale, scale), others * np.outer(scale, scale)
@@ -186,44 +175,43 @@ class Difference:
         return np.maximum(spectrum, 0.0), axes.T @ whiten
 
 
-def _reach(rho: Floats) -> Floats:
-    """p, of the shape of rho: how far the interval reaches from y at least, in standard deviations."""
+def _inner_quantile(rho: Floats) -> Floats:
+    """P given rho, by bisection, of the shape of rho."""
     rho = np.clip(rho, 0.0, 1.0 - np.finfo(np.float64).eps)
-    slope = rho / np.sqrt(1 - rho**2)
-    most = -scipy.special.ndtri(_MISSED_BEYOND_OTHERS)
-    beyond = _MISSED_BEYOND_OTHERS - 2 * scipy.special.owens_t(most, slope)
-    low = np.broadcast_to(-scipy.special.ndtri(_MISSED - _MISSED_BEYOND_OTHERS), rho.shape)
+    r = rho / np.sqrt(1 - rho**2)
+    beyond = _MISSED_BEYOND - 2 * scipy.special.owens_t(-scipy.special.ndtri(_MISSED_BEYOND), r)
+    low = np.broadcast_to(-scipy.special.ndtri(_MISSED - _MISSED_BEYOND), rho.shape)
     high = np.broadcast_to(-scipy.special.ndtri(_MISSED / 2), rho.shape)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        missed = scipy.special.ndtr(-middle) + 2 * scipy.special.owens_t(middle, slope) + beyond
+        missed = scipy.special.ndtr(-middle) + 2 * scipy.special.owens_t(middle, r) + beyond
         low, high = np.where(missed > _MISSED, middle, low), np.where(missed > _MISSED, high, middle)
     return high
 
 
-_PAIR = 2  # contexts whose two contrasts are one
-_ESTIMABLE = 1e-8  # what may be left of a row of X outside the rows with data, by rounding
-_SAME = 1e-6  # share of the information's variance below which a context has no errors of its own
+_PAIR = 2  # contexts: their two contrasts are the same
+_ESTIMABLE = 1e-8  # residual of a row of X, projected onto the rows with data, that is rounding
+_LEAST_NOISE = 1e-6  # overdispersion of a context whose errors are all shared
 
 
 @dataclass(frozen=True)
 class ShrunkContexts:
-    """Propensities of contexts that borrow from each other, each array of shape (K,), NaN where not identified.
+    """Shrunk propensities of contexts, each array of shape (K,), NaN where not identified.
 
-    The intervals cover the context's own theta, however far it is from the others, in which few clusters count; the
-    standard error is how far the interval of log theta reaches from it over z_.975. NaN where the context's own data
-    give no interval.
+    The intervals cover the context's own theta, however far it is from the others, and account for few clusters; NaN
+    where the context's own data give no interval. The standard error is the larger half of the interval of log theta
+    over z_.975.
     """
 
     log_theta: Floats  # posterior mean, 0 at the references; NaN also where no context has an interval at the position
     intervals: Intervals
-    tau: float  # posterior mean: by how much a context typically leaves the others' at e times its reference's position
-    tau_of_cell: Floats  # posterior mean of tau_c of the cell's own context
-    borrowed_of_cell: Floats  # weight of the other contexts in its numbers, from 0 to 1 (they rest on those alone)
+    tau: float  # posterior mean: typical departure of a context from the others at e times its reference's position
+    tau_of_cell: Floats  # posterior mean of tau_c of the cell's context
+    borrowed_of_cell: Floats  # mean weight of the other contexts in the cell's context, from 0 (own data only) to 1
 
 
 def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ShrunkContexts:
-    """Shrink each context's curve towards that of the others.
+    """Shrink each context's curve towards the mean of the others.
 
     Args:
         fit: the free estimate of all contexts side by side; the cells of one reference are a context.
@@ -231,17 +219,17 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
         position_of_cell: shape (K,), >= 1.
     """
     contexts, differences = _contexts(fit, errors, position_of_cell)
-    tau, weights = _strengths(differences)
+    tau, weights = _tau_posteriors(differences)
     log_theta = np.where(np.isnan(fit.log_theta), np.nan, 0.0)
     low, high, tau_of_cell, borrowed = (log_theta.copy() for _ in range(4))
     for context, difference, weight in zip(contexts, differences, weights, strict=True):
         cells = fit.free_cells[context.rows]
         log_theta[cells], shares = difference.posterior(weight)
         low[cells], high[cells] = difference.interval(log_theta[cells])
-        of_context = [*cells, fit.linkage.reference_of[cells[0]]]
-        tau_of_cell[of_context] = weight @ TAU
+        with_reference = [*cells, fit.linkage.reference_of[cells[0]]]
+        tau_of_cell[with_reference] = weight @ TAU
         known = shares[~np.isnan(shares)]
-        borrowed[of_context] = np.clip(known.mean(), 0.0, 1.0) if len(known) else np.nan
+        borrowed[with_reference] = np.clip(known.mean(), 0.0, 1.0) if len(known) else np.nan
     return ShrunkContexts(
         log_theta=log_theta,
         intervals=Intervals(
@@ -259,114 +247,114 @@ def shrink_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell
 
 @dataclass(frozen=True)
 class _Context:
-    """One context's own estimate."""
+    """A context's own estimate."""
 
-    rows: Integers  # shape (n,), its cells' numbers among the F free cells
-    seen: Flags  # shape (n,), cells that have an interval
-    design: Floats  # shape (n, P), X: the shared curve at the cell's position minus that at its reference's
+    rows: Integers  # shape (n,), numbers of its cells among the F free cells
+    known: Flags  # shape (n,), cells with an interval
+    design: Floats  # shape (n, P), X: the shared curve mu at the cell's position minus mu at its reference's
     walk: Floats  # shape (n, n), W
     model: Floats  # shape (n, n), its block of the inverse information
 
-    def pull(self, noise: float, tau: float) -> Floats:
-        """X'(noise C + tau^2 W)^-1 on the cells that have an interval, shape (P, s): how much each counts for mu."""
-        seen = np.ix_(self.seen, self.seen)
-        return self.design[self.seen].T @ inverse(noise * self.model[seen] + tau**2 * self.walk[seen])
+    def normal_weights(self, noise: float, tau: float) -> Floats:
+        """X'(noise C + tau^2 W)^-1 on the cells with an interval, shape (P, s): weights of y in the estimate of mu."""
+        known = np.ix_(self.known, self.known)
+        return self.design[self.known].T @ inverse(noise * self.model[known] + tau**2 * self.walk[known])
 
 
 def _contexts(
     fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers
 ) -> tuple[list[_Context], list[Difference]]:
-    """All contexts, in the order of their references, and each beside the others."""
+    """All contexts, in the order of their references, and their differences from the others."""
     free = fit.free_cells
     reference = fit.linkage.reference_of[free]
-    with np.errstate(divide="ignore"):  # an interval from 0 says nothing
+    with np.errstate(divide="ignore"):  # low may be 0
         half_width = (np.log(errors.high[free]) - np.log(errors.low[free])) / 2
     stretch = half_width / NORMAL / errors.std_error[free]
-    seen = np.isfinite(stretch) & (stretch > 0)
-    stretch[~seen] = 0.0
+    known = np.isfinite(stretch) & (stretch > 0)
+    stretch[~known] = 0.0
     # V*: V with the half-widths over z_.975; 0 without a finite interval
-    covariance = np.where(np.outer(seen, seen), errors.covariance, 0.0) * np.outer(stretch, stretch)
-    seen = np.diag(covariance) > 0
-    position, of_reference = position_of_cell[free], position_of_cell[reference]
-    positions = np.unique(np.concatenate([position, of_reference]))
-    design = (position[:, np.newaxis] == positions).astype(np.float64) - (of_reference[:, np.newaxis] == positions)
-    x = np.log(position / of_reference)
+    covariance = np.where(np.outer(known, known), errors.covariance, 0.0) * np.outer(stretch, stretch)
+    known = np.diag(covariance) > 0
+    position, reference_position = position_of_cell[free], position_of_cell[reference]
+    positions = np.unique(np.concatenate([position, reference_position]))
+    design = (position[:, np.newaxis] == positions).astype(np.float64)
+    design -= reference_position[:, np.newaxis] == positions
+    x = np.log(position / reference_position)
     contexts = [
-        _Context(rows, seen[rows], design[rows], walk_covariance(x[rows]), fit.inverse[np.ix_(rows, rows)])
+        _Context(rows, known[rows], design[rows], walk_covariance(x[rows]), fit.inverse[np.ix_(rows, rows)])
         for rows in (np.flatnonzero(reference == first) for first in np.unique(reference))
     ]
     values = fit.log_theta[free]
-    # Once by information alone, then by how far they turned out to scatter.
-    by_information = _beside_others(contexts, values, covariance, [(1.0, 0.0)] * len(contexts))
-    taus = [float(weight @ TAU) for weight in _strengths(by_information)[1]]
-    noises = [max(difference.overdispersion[0], _SAME) for difference in by_information]
-    return contexts, _beside_others(contexts, values, covariance, list(zip(noises, taus, strict=True)))
+    # Feasible generalised least squares: by information alone, then with the estimated noise and tau.
+    initial = _differences(contexts, values, covariance, [(1.0, 0.0)] * len(contexts))
+    taus = [float(weight @ TAU) for weight in _tau_posteriors(initial)[1]]
+    noises = [max(difference.overdispersion[0], _LEAST_NOISE) for difference in initial]
+    return contexts, _differences(contexts, values, covariance, list(zip(noises, taus, strict=True)))
 
 
-def _beside_others(
+def _differences(
     contexts: list[_Context], values: Floats, covariance: Floats, spread: list[tuple[float, float]]
 ) -> list[Difference]:
-    """Each context beside the generalised mean of the others.
+    """Each context and the generalised mean of the others.
 
     Args:
-        contexts: all of them.
+        contexts: C contexts.
         values: y, shape (F,).
-        covariance: V*, shape (F, F), 0 where there is no interval.
+        covariance: V*, shape (F, F), 0 without an interval.
         spread: the noise and tau of each context.
     """
-    pulls = [context.pull(noise, tau) for context, (noise, tau) in zip(contexts, spread, strict=True)]
+    normal_weights = [context.normal_weights(*pair) for context, pair in zip(contexts, spread, strict=True)]
     differences: list[Difference] = []
     for number, context in enumerate(contexts):
         others = [other for other in range(len(contexts)) if other != number]
         precision = np.zeros((context.design.shape[1],) * 2)
         for other in others:
-            precision += pulls[other] @ contexts[other].design[contexts[other].seen]
-        onto = context.design @ pseudo_inverse(precision)
+            precision += normal_weights[other] @ contexts[other].design[contexts[other].known]
+        projection = context.design @ pseudo_inverse(precision)
         weights = np.zeros((len(context.rows), len(values)))
         model = np.zeros_like(context.model)
         for other in others:
-            share, seen = onto @ pulls[other], contexts[other].seen
-            weights[:, contexts[other].rows[seen]] = share
-            model += spread[other][0] * share @ contexts[other].model[np.ix_(seen, seen)] @ share.T
-        served = np.abs(context.design - onto @ precision).max(axis=1) < _ESTIMABLE
-        weights[~served] = 0.0
-        of_others, rows, noise = weights @ covariance, context.rows, spread[number][0]
-        own = np.nan_to_num(values[rows]) * context.seen, context.seen, np.diag(covariance)[rows], noise * context.model
-        theirs = weights @ np.nan_to_num(values), served, (of_others * weights).sum(axis=1), model
-        shared = of_others[np.arange(len(rows)), rows]
-        differences.append(Difference(Evidence(*own), Evidence(*theirs), shared, context.walk))
+            share, known = projection @ normal_weights[other], contexts[other].known
+            weights[:, contexts[other].rows[known]] = share
+            model += spread[other][0] * share @ contexts[other].model[np.ix_(known, known)] @ share.T
+        estimable = np.abs(context.design - projection @ precision).max(axis=1) < _ESTIMABLE
+        weights[~estimable] = 0.0
+        product, rows, noise = weights @ covariance, context.rows, spread[number][0]
+        own_values, variance = np.nan_to_num(values[rows]) * context.known, np.diag(covariance)[rows]
+        own = Evidence(own_values, context.known, variance, noise * context.model)
+        mean = Evidence(weights @ np.nan_to_num(values), estimable, (product * weights).sum(axis=1), model)
+        differences.append(Difference(own, mean, product[np.arange(len(rows)), rows], context.walk))
     return differences
 
 
-def _strengths(differences: list[Difference]) -> tuple[float, list[Floats]]:
-    """The posterior mean of tau, and for each context the weights of the grid of tau_c, shape (T,)."""
+def _tau_posteriors(differences: list[Difference]) -> tuple[float, list[Floats]]:
+    """The posterior mean of tau, and the posterior of each context's tau_c on the grid, shape (T,)."""
     likelihoods = np.array([difference.log_likelihood() for difference in differences])
-    scatter = np.log(TAU) - 2.0 * np.log1p(TAU**2 / TAU[:, np.newaxis] ** 2 / 3)  # of tau_c given tau
-    scatter = scipy.special.log_softmax(scatter, axis=1)
-    of_tau = np.array([scipy.special.logsumexp(scatter + likelihood, axis=1) for likelihood in likelihoods])
+    conditional = np.log(TAU) - 2.0 * np.log1p(TAU**2 / TAU[:, np.newaxis] ** 2 / 3)  # of tau_c given tau
+    conditional = scipy.special.log_softmax(conditional, axis=1)
+    marginal = np.array([scipy.special.logsumexp(conditional + likelihood, axis=1) for likelihood in likelihoods])
     prior = np.log(TAU / (1 + TAU**2))  # half-Cauchy(1), times the width tau of a step of the grid
     differs = np.array([len(difference.both) > 0 for difference in differences])
-    tau = float(scipy.special.softmax(prior + _per_context(int(differs.sum())) * of_tau.sum(axis=0)) @ TAU)
-    of_context: list[Floats] = []
+    tau = float(scipy.special.softmax(prior + _per_context(int(differs.sum())) * marginal.sum(axis=0)) @ TAU)
+    posteriors: list[Floats] = []
     for number, likelihood in enumerate(likelihoods):
-        others = of_tau.sum(axis=0) - of_tau[number]
+        others = marginal.sum(axis=0) - marginal[number]
         share = _per_context(int(differs.sum() - differs[number]))
-        strength = scipy.special.softmax(prior + share * others)
-        of_context.append(scipy.special.softmax(np.log(strength @ np.exp(scatter)) + likelihood))
-    return tau, of_context
+        weight = scipy.special.softmax(prior + share * others)
+        posteriors.append(scipy.special.softmax(np.log(weight @ np.exp(conditional)) + likelihood))
+    return tau, posteriors
 
 
 def _per_context(contexts: int) -> float:
-    """How many independent differences there are for each of some contexts: one fewer than contexts in all."""
+    """(C - 1) / C, independent differences per context; 0 without contexts."""
     return max(contexts - 1, 0) / max(contexts, 1)
 
 
 def compare_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cell: Integers) -> ContrastTest:
-    """Test that contexts do not differ: each one's log theta against the mean of the others at the same position.
+    """Test that contexts do not differ: the log theta of each against the mean of the others at the same position.
 
-    Contexts are compared where they have the same reference position. In the mean they weigh as much as their linking
-    clicks. Of two, one difference says it all. The covariance over the clusters counts what contexts share by sharing
-    queries.
+    Contexts are compared where they have the same reference position, and weighted in the mean by their linking clicks.
+    Two contexts have one contrast. The clustered covariance includes correlations from shared queries.
 
     Args:
         fit: the free estimate of all contexts side by side; the cells of one reference are a context.
@@ -374,7 +362,7 @@ def compare_contexts(fit: ConditionalFit, errors: ClusterErrors, position_of_cel
         position_of_cell: shape (K,), >= 1.
 
     Returns:
-        The test, whose contrasts are numbered as the cells.
+        The test; contrasts have the numbers of their cells.
     """
     known = errors.std_error > 0
     position = np.stack([position_of_cell, position_of_cell[fit.linkage.reference_of]])

@@ -1,4 +1,4 @@
-"""How sure theta is: robust errors by query, pair or session, the bootstrap, and tests of contrasts.
+"""Standard errors of theta by query, pair, column or session, the bootstrap, and tests of contrasts.
 
-Each takes a fit of `theta` as it stands and changes no estimate.
+All of them are computed from a fit of `theta`, whose estimates they leave unchanged.
 """

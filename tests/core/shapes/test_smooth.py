@@ -64,7 +64,7 @@ def test_the_curve_given_tau_is_the_optimum_of_the_penalised_likelihood(
 ) -> None:
     monkeypatch.setattr(module, "_TAU", np.array([tau]))
     monkeypatch.setattr(module, "_SLOPE", 0.0)
-    monkeypatch.setattr("posbias.core.shapes.smooth._Curves._spread", _independent)
+    monkeypatch.setattr("posbias.core.shapes.smooth._Curves._overdispersion", _independent)
     impressions, clicks = counts(1, BUMPY, 300, 3)
     found = SmoothShape().fit(fitted(impressions, clicks), POSITIONS)
 
