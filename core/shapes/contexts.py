@@ -14,8 +14,8 @@ differs keeps its own curve. Given tau_c
     d = y - m,    b = y - G d,    G = C (S + tau_c^2 W)^-1,    S = cov(d),    C = cov(e, d)
 
 on the cells with an interval of y and a value of m. In general b = K y + (I - K) m, with N = S - C and
-K = (N + tau_c^2 W)(S + tau_c^2 W)^-1, averaged over tau_c; on those cells K = I - G. tau and tau_c are integrated over a
-grid; the likelihood of tau counts each of C contexts (C - 1)/C times, the independent differences per context.
+K = (N + tau_c^2 W)(S + tau_c^2 W)^-1, averaged over tau_c; on those cells K = I - G. tau and tau_c are integrated over
+a grid; the likelihood of tau counts each of C contexts (C - 1)/C times, the independent differences per context.
 
 Two covariances. The weights G need an inverse, and the clustered covariance V of all contexts together (CR3) is
 singular with few clusters: S and C are working covariances, the inverse information, in which contexts are independent,
