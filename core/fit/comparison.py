@@ -12,7 +12,12 @@ from posbias.core.counts.sufficient_statistics import context_numbers, key_numbe
 from posbias.core.fit.fit import Fit
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR, cell_covariance, known_numbers
 from posbias.core.standard_errors.cluster import t_quantile
-from posbias.core.standard_errors.contrasts import Differences, cell_covariance, correlation_matrix, linear_contrasts
+from posbias.core.standard_errors.contrasts import (
+    Differences,
+    correlation_matrix,
+    linear_contrasts,
+    log_theta_covariance,
+)
 
 MOST_VALUES = 2_000
 """Largest number of propensities of all curves together: their covariance takes 32 MB."""
@@ -116,7 +121,7 @@ def curves_by_context(fit: Fit, cells: pl.DataFrame, names: pl.Series) -> Curves
     fitted, shape = fit.free.fitted, (len(names), cells.height)
     if fitted is None:
         raise TypeError(f"the {fit.free.method} method has no errors that curves share")
-    covariance = cell_covariance(fitted.fit, fitted.errors)
+    covariance = log_theta_covariance(fitted.fit, fitted.errors)
     return Curves(
         log_theta=np.where(present, fitted.fit.log_theta[index], np.nan).reshape(shape),
         covariance=np.where(np.outer(present, present), covariance[np.ix_(index, index)], np.nan),

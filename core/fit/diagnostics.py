@@ -185,7 +185,7 @@ def cell_column_tests(
             differences = Differences(log_theta, error, np.maximum(np.nan_to_num(degrees, nan=1.0), 1.0), test)
         else:
             by_value = contrasts.pairwise_contrasts(counterpart[cells], cells, statistics.n_cells)
-            covariance = contrasts.cell_covariance(curve.fit, curve.errors)
+            covariance = contrasts.log_theta_covariance(curve.fit, curve.errors)
             differences = contrasts.linear_contrasts(by_value, curve.fit.log_theta, covariance, curve.errors.degrees)
         tests.append(CellColumnTest(column, cells, counterpart[cells], differences))
     return tuple(tests)
@@ -292,7 +292,7 @@ def compare_with_pairs(
         return None
     # Cells identified in both, relative to the references of the pairs
     fits, n_cells, reference = (features.fit, pairs.fitted.fit), statistics.n_cells, pairs.linkage.reference_of
-    variance = sum(contrasts.cell_covariance(curve.fit, curve.errors) for curve in (features, pairs.fitted))
+    variance = sum(contrasts.log_theta_covariance(curve.fit, curve.errors) for curve in (features, pairs.fitted))
     known = np.isfinite(np.diag(variance))
     cells = np.flatnonzero(known & known[reference] & (reference != np.arange(n_cells)))
     if not len(cells):

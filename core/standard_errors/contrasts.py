@@ -294,11 +294,11 @@ def linear_contrast_test(
     contrasts: Floats, fit: ConditionalFit, errors: ClusterErrors, *, rises_only: bool = False
 ) -> ContrastTest:
     """`linear_contrasts` of one estimate with clustered errors."""
-    covariance = cell_covariance(fit, errors)
+    covariance = log_theta_covariance(fit, errors)
     return linear_contrasts(contrasts, fit.log_theta, covariance, errors.degrees, rises_only=rises_only).test
 
 
-def cell_covariance(fit: ConditionalFit, errors: ClusterErrors) -> Floats:
+def log_theta_covariance(fit: ConditionalFit, errors: ClusterErrors) -> Floats:
     """Covariance of log theta, shape (K, K): 0 at the references, NaN beside cells without an error or an estimate."""
     covariance = np.zeros((len(fit.log_theta),) * 2)
     covariance[np.ix_(fit.free_cells, fit.free_cells)] = errors.covariance

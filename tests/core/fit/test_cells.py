@@ -16,7 +16,7 @@ from posbias.core.errors import UsageError
 from posbias.core.estimators import check_method
 from posbias.core.estimators.estimate import EstimationOptions
 from posbias.core.fit.fit import Fit, fit_statistics
-from posbias.core.standard_errors.contrasts import cell_covariance
+from posbias.core.standard_errors.contrasts import log_theta_covariance
 
 BY_VALUE = replace(PBM, cell=("value",))
 LOG = log_by_value("examination", 1, n_pages=1000)  # with the value 0, at position k theta_k becomes .6 theta_k^1.8
@@ -175,7 +175,7 @@ def test_a_column_is_a_cell_or_a_context_of_the_position_based_model() -> None:
 def test_a_value_is_compared_with_the_references_at_the_same_position() -> None:
     found = of_log("free")
     (column,), behind = found.cell_columns, present(found.free.conditional)
-    cells, covariance = found.statistics.cells, cell_covariance(behind.fit, behind.errors)
+    cells, covariance = found.statistics.cells, log_theta_covariance(behind.fit, behind.errors)
     for at, (one, other) in enumerate(zip(column.cells, column.against, strict=True)):
         assert cells["position"][int(one)] == cells["position"][int(other)]
         assert (cells["value"][int(one)], cells["value"][int(other)]) == ("0", "1")
