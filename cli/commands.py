@@ -1,4 +1,4 @@
-"""The commands: arguments, options, and the order of the steps."""
+"""The commands as functions: their arguments and options, and the calls that carry them out."""
 
 from dataclasses import replace
 from functools import partial
@@ -31,13 +31,13 @@ def run(
 
     Example: posbias run logs/*.parquet -o result
     """
-    from posbias.cli.work.execution import carry_out_job
-    from posbias.cli.work.requests import job_of_fit, requested_files, requested_fit
+    from posbias.cli.work.execution import run_job
+    from posbias.cli.work.requests import job_of_fit, model_to_fit, training_request
     from posbias.io.jobs.fit import CellFit
     from posbias.io.jobs.training import write_training_files
 
-    files = requested_files(training)
-    model = requested_fit(counting, estimation, training, log, training.propensity)
+    files = training_request(training)
+    model = model_to_fit(counting, estimation, training, log, training.propensity)
     model.check_weights(files.layout, files.weights.options)
     job = job_of_fit(model, logs, log, counting, files)
 
@@ -48,7 +48,7 @@ def run(
             result.next = f"posbias train LOGS --features TABLE --propensities {result.target} -o ranker"
 
     options = plain_options(log, counting, estimation, training)
-    return carry_out_job("run", job, log, output, printing, options, [*files.features.tables, *model.also_read], work)
+    return run_job("run", job, log, output, printing, options, [*files.features.tables, *model.also_read], work)
 
 
 def collect(
@@ -134,13 +134,13 @@ def fit(
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
-    from posbias.cli.work.execution import carry_out_job
-    from posbias.cli.work.requests import job_of_fit, requested_fit
+    from posbias.cli.work.execution import run_job
+    from posbias.cli.work.requests import job_of_fit, model_to_fit
     from posbias.io.jobs.each_value import check_column, fit_each
     from posbias.io.jobs.fit import CellFit
 
     options = plain_options(log, counting, decay=decay) | plain_options(estimation, features, for_each=for_each)
-    model = requested_fit(counting, estimation, features, log)
+    model = model_to_fit(counting, estimation, features, log)
     job = job_of_fit(model, inputs, log, counting, decay=decay)
     if for_each is not None and isinstance(model, CellFit):
         check_column(job, for_each, model)
@@ -151,7 +151,7 @@ def fit(
         else:
             model.fit(job, engine, result)
 
-    return carry_out_job("fit", job, log, output, printing, options, model.also_read, work)
+    return run_job("fit", job, log, output, printing, options, model.also_read, work)
 
 
 def explore(
@@ -167,11 +167,11 @@ def explore(
 
     Example: posbias explore fit --pages 20000 -o explored
     """
-    from posbias.cli.report.result import carry_out
+    from posbias.cli.report.result import write_result
     from posbias.io.jobs import exploring
 
     work = partial(exploring.explore, fit, pages=pages, top=top, ucb=ucb)
-    return carry_out("explore", [fit], output, printing, plain_options(pages=pages, top=top, ucb=ucb), work)
+    return write_result("explore", [fit], output, printing, plain_options(pages=pages, top=top, ucb=ucb), work)
 
 
 def compare(
@@ -188,12 +188,12 @@ def compare(
 
     Example: posbias compare last_week this_week --max-change 0.2 --fail-if change
     """
-    from posbias.cli.report.printing import in_order, print_on_stdout, print_warnings, renderable, stderr_console
-    from posbias.cli.report.result import carry_out, show_progress
+    from posbias.cli.report.printing import SafeConsole, in_order, print_on_stdout, print_warnings, renderable
+    from posbias.cli.report.result import show_progress, write_result
     from posbias.cli.work.execution import open_engine
     from posbias.io.jobs import comparing
     from posbias.io.jobs.tables import Result
-    from posbias.io.results.conclusions import CAUTION, STOP, Reason, sections_of
+    from posbias.io.results.conclusions import CAUTION, STOP, Reason, conclusion_sections
     from posbias.io.results.tables import write_small_table
 
     comparing.check_conditions(max_change, fail_if or ())
@@ -208,17 +208,16 @@ def compare(
 
     if output is not None:
         options = plain_options(by=by, max_change=max_change, fail_if=fail_if)
-        return carry_out("compare", inputs, output, printing, options, work)
-    with show_progress(stderr_console(), quiet=printing.quiet) as progress:
+        return write_result("compare", inputs, output, printing, options, work)
+    with show_progress(SafeConsole(stderr=True), quiet=printing.quiet) as progress:
         work(result := Result(Path(), progress))
     conclusion = result.conclusion
-    as_json = sections_of(conclusion) | result.content | {"warnings": result.warnings} if printing.json else None
-    items = in_order(conclusion, result.printed, result.facts, details=printing.details)
+    content = conclusion_sections(conclusion) | result.content | {"warnings": result.warnings}
+    items = [] if printing.quiet else in_order(conclusion, result.printed, result.facts, details=printing.details)
     on_stdout = [item for item in items if not (isinstance(item, Reason) and item.severity in {CAUTION, STOP})]
-    print_on_stdout(
-        [] if printing.quiet else [renderable(item, details=printing.details) for item in on_stdout], as_json
-    )
-    print_warnings(conclusion, stderr_console())
+    renderables = [renderable(item, details=printing.details) for item in on_stdout]
+    print_on_stdout(renderables, content if printing.json else None)
+    print_warnings(conclusion, SafeConsole(stderr=True))
     return result.exit_code
 
 
@@ -227,16 +226,16 @@ def simulate(world: groups.WorldOptions, output: Location, printing: groups.Prin
 
     Example: posbias simulate -o simulated
     """
-    from posbias.cli.report.result import carry_out
+    from posbias.cli.report.result import write_result
     from posbias.cli.work.simulation import simulation_options
     from posbias.core.simulation.worlds import JudgementOptions
     from posbias.io.jobs import simulating
 
-    wanted = {name: getattr(world, name) for name in ("click_noise", "ranker", "ranker_queries")}
-    judgements = JudgementOptions(**{name: value for name, value in wanted.items() if value is not None})
+    values = {name: getattr(world, name) for name in ("click_noise", "ranker", "ranker_queries")}
+    judgements = JudgementOptions(**{name: value for name, value in values.items() if value is not None})
     simulation, labels = simulation_options(world), world.labels
     inputs = [] if labels is None else [labels]
-    return carry_out(
+    return write_result(
         "simulate",
         inputs,
         output,
@@ -251,11 +250,11 @@ def demo(*, output: Location = Path("posbias-demo"), force: bool = False) -> int
 
     Example: posbias demo -o posbias-demo
     """
-    from posbias.cli.report.result import carry_out
+    from posbias.cli.report.result import write_result
     from posbias.cli.work.simulation import demonstrate
 
-    quietly = groups.PrintOptions(force=force, quiet=True)  # its commands speak for themselves
-    code = carry_out("demo", [], output, quietly, {}, demonstrate)
+    printing = groups.PrintOptions(force=force, quiet=True)  # its commands print on their own
+    code = write_result("demo", [], output, printing, {}, demonstrate)
     print_message(f"written: {output}")
     return code
 
@@ -272,8 +271,8 @@ def weight(
 
     Example: posbias weight logs/*.parquet --propensities fit -o weighted
     """
-    from posbias.cli.work.execution import carry_out_job
-    from posbias.cli.work.requests import job_like_the_fit, of_pages, requested_files, resolve
+    from posbias.cli.work.execution import run_job
+    from posbias.cli.work.requests import job_for_propensities, resolve, training_request, without_cell_columns
     from posbias.core.models.em import EMOptions
     from posbias.io.fits.saved_fit import is_own, read_theta
     from posbias.io.jobs.click_models import ClickModelFit, PageFit, read_fitted, weigh_by_row
@@ -281,7 +280,7 @@ def weight(
     from posbias.io.jobs.training import weigh_by_cell, write_training_files
     from posbias.io.stores.store import find_statistics
 
-    files = requested_files(training)
+    files = training_request(training)
     fitted = read_theta(propensities) if is_own(propensities) else read_fitted(location(propensities))
     if isinstance(fitted, ClickModelFit):
         model = PageFit(fitted.model, EMOptions())
@@ -292,11 +291,13 @@ def weight(
                 "Give the logs."
             )
         counting = groups.CountingOptions(max_position=fitted.plan.max_position)
-        job = resolve(inputs, of_pages(log), counting, (), sessions_for=model.sessions_for, features=files.features)
+        job = resolve(
+            inputs, without_cell_columns(log), counting, (), sessions_for=model.sessions_for, features=files.features
+        )
         weigh, also_read = partial(weigh_by_row, fitted), [str(location(propensities))]
     else:
         weigh, also_read = partial(weigh_by_cell, fitted.theta), fitted.files
-        job, log = job_like_the_fit(inputs, log, fitted, sessions_for=files.sessions_for, features=files.features)
+        job, log = job_for_propensities(inputs, log, fitted, sessions_for=files.sessions_for, features=files.features)
 
     def work(engine: "Engine", result: "Result") -> None:
         result.content["propensities"] = propensities
@@ -306,7 +307,7 @@ def weight(
         write_training_files(read(job, engine, result), weigh, files, engine, result)
 
     also_read = [*also_read, *files.features.tables]
-    return carry_out_job("weight", job, log, output, printing, plain_options(log, training), also_read, work)
+    return run_job("weight", job, log, output, printing, plain_options(log, training), also_read, work)
 
 
 def train(
@@ -322,18 +323,18 @@ def train(
     Example: posbias train logs/*.parquet --features features.parquet --propensities fit -o ranker
     """
     from posbias.cli.work import learning
-    from posbias.cli.work.execution import carry_out_job
-    from posbias.cli.work.requests import job_like_the_fit
+    from posbias.cli.work.execution import run_job
+    from posbias.cli.work.requests import job_for_propensities
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs.fit import count, name_propensities
 
-    request = learning.requested(learned, propensities)
+    request = learning.learning_request(learned, propensities)
     learner = request.learner
     pages_for = f"--learner {learner.name}" if learner.source == "pages" else None
     fitted = None if propensities is None else read_theta(propensities)
     placed = log.randomized_where if learner.needs_randomized else None
     log, features = replace(log, randomized_where=placed), request.features
-    job, log = job_like_the_fit(
+    job, log = job_for_propensities(
         inputs, log, fitted, beside=["randomized_where"], sessions_for=pages_for, features=features
     )
     if learner.needs_randomized and not job.plan.randomized:
@@ -350,7 +351,7 @@ def train(
 
     also_read = [*(fitted.files if fitted else ()), *features.tables]
     options = plain_options(log, replace(learned, learner_options=request.settings))
-    return carry_out_job("train", job, log, output, printing, options, also_read, work)
+    return run_job("train", job, log, output, printing, options, also_read, work)
 
 
 def score(
@@ -367,7 +368,7 @@ def score(
 
     Example: posbias score candidates.parquet --model ranker -o scored
     """
-    from posbias.cli.report.result import carry_out
+    from posbias.cli.report.result import write_result
     from posbias.io.training.rankers import open_new_documents, read_model, score_rows, write_scores
 
     stored = read_model(model)
@@ -381,7 +382,7 @@ def score(
         result.content |= {"model": str(model), "sources": sources, "documents": n_rows}
         result.headline = f"{plural(n_rows, 'documents')} are scored"
 
-    return carry_out("score", inputs, output, printing, {}, work, [model])
+    return write_result("score", inputs, output, printing, {}, work, [model])
 
 
 def export(ranker: Location, serving: ServingOptions, output: Location, printing: groups.PrintOptions) -> int:
@@ -389,7 +390,7 @@ def export(ranker: Location, serving: ServingOptions, output: Location, printing
 
     Example: posbias export ranker --engine opensearch -o exported
     """
-    from posbias.cli.report.result import carry_out
+    from posbias.cli.report.result import write_result
     from posbias.io.jobs import exporting
     from posbias.io.serving.answers import read_answer
 
@@ -398,7 +399,7 @@ def export(ranker: Location, serving: ServingOptions, output: Location, printing
         work = partial(exporting.smoke, hits=read_answer(serving.smoke, serving.engine))
     work = partial(work, model, serving)
     also_read = [*(serving.features or ()), *([] if serving.smoke is None else [serving.smoke])]
-    return carry_out("export", [ranker], output, printing, plain_options(serving), work, also_read)
+    return write_result("export", [ranker], output, printing, plain_options(serving), work, also_read)
 
 
 def predict(
@@ -413,8 +414,8 @@ def predict(
 
     Example: posbias predict heldout.parquet --propensities fit --scores new.csv -o predicted
     """
-    from posbias.cli.work.execution import carry_out_job
-    from posbias.cli.work.requests import check_day, job_like_the_fit
+    from posbias.cli.work.execution import run_job
+    from posbias.cli.work.requests import check_day, job_for_propensities
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs import predicting
     from posbias.io.predictions import by_position
@@ -425,11 +426,11 @@ def predict(
         raise UsageError("nothing to predict: name a table of scores (--scores FILE) or a TREC run (--rankings FILE).")
     fitted = read_theta(propensities)
     as_counted = None if fitted.plan.model.needs_session else by_position
-    job, log = job_like_the_fit(inputs, log, fitted, beside=["timestamp"], as_counted=as_counted)
+    job, log = job_for_propensities(inputs, log, fitted, beside=["timestamp"], as_counted=as_counted)
     job = predicting.job_of_prediction(job, rankings)
     work = partial(predicting.predict, job, fitted, rankings)
     options, also_read = plain_options(log, rankings), [*fitted.files, *rankings.files]
-    return carry_out_job("predict", job, log, output, printing, options, also_read, work)
+    return run_job("predict", job, log, output, printing, options, also_read, work)
 
 
 def evaluate(
@@ -447,8 +448,8 @@ def evaluate(
 
     Example: posbias evaluate logs/*.parquet --models pbm,ubm,dbn -o judged
     """
-    from posbias.cli.work.execution import carry_out_job
-    from posbias.cli.work.requests import job_like_the_fit, jobs_of_models
+    from posbias.cli.work.execution import run_job
+    from posbias.cli.work.requests import job_for_propensities, jobs_of_models
     from posbias.io.stores.store import find_statistics
 
     if statistics := find_statistics(inputs):
@@ -463,7 +464,7 @@ def evaluate(
         job, test = jobs_of_models(inputs, log, models)
         judge = partial(judge_models, job, test, judged, models, rankings)
         also_read = [*(models.test or ()), *([] if rankings.judgments is None else [rankings.judgments])]
-        return carry_out_job("evaluate", job, log, output, printing, plain_options(log, models), also_read, judge)
+        return run_job("evaluate", job, log, output, printing, plain_options(log, models), also_read, judge)
 
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs.evaluating import check_evaluation
@@ -475,11 +476,11 @@ def evaluate(
             "rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`, or a table."
         )
     fitted = read_theta(propensities)
-    job, log = job_like_the_fit(inputs, log, fitted, sessions_for="posbias evaluate")
+    job, log = job_for_propensities(inputs, log, fitted, sessions_for="posbias evaluate")
     work = partial(evaluate_rankings, job, fitted, rankings)
     judgments = [] if rankings.judgments is None else [rankings.judgments]
     options, also_read = plain_options(log, rankings), [*fitted.files, *rankings.files, *judgments]
-    return carry_out_job("evaluate", job, log, output, printing, options, also_read, work)
+    return run_job("evaluate", job, log, output, printing, options, also_read, work)
 
 
 def interleave(
@@ -498,7 +499,7 @@ def interleave(
 
     Example: posbias interleave logs/2026-01-05.parquet --date 2026-01-05 --team team --into verdict
     """
-    from posbias.cli.work.execution import carry_out_job
+    from posbias.cli.work.execution import run_job
     from posbias.cli.work.requests import job_of_interleaving
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs.interleaving import earlier_result, named_columns, planned
@@ -516,10 +517,10 @@ def interleave(
             planned(team, given, fitted, earlier)
     options, also_read = plain_options(log, given, team=team, propensities=propensities), fitted.files if fitted else []
     printing = printing if into is None else replace(printing, force=True)
-    return carry_out_job("interleave", job, log, target, printing, options, also_read, work, waits=into is not None)
+    return run_job("interleave", job, log, target, printing, options, also_read, work, waits=into is not None)
 
 
-_WIDTH = 80  # of what `check` prints into a file
+_WIDTH = 80  # columns of the output of `check` in a file
 
 
 def check(
@@ -536,7 +537,7 @@ def check(
 
     Example: posbias check logs/*.parquet
     """
-    from posbias.cli.report.printing import print_on_stdout, print_warnings, renderable, stderr_console
+    from posbias.cli.report.printing import SafeConsole, print_on_stdout, print_warnings, renderable
     from posbias.cli.report.result import show_progress
     from posbias.cli.work.checking import LogView, conclusion_of, items_of_check
     from posbias.cli.work.checking import check as look_into
@@ -545,18 +546,18 @@ def check(
     from posbias.io.results.outputs import check_file, write_file
 
     read = list[Location]()
-    if write_config is not None:  # in place of --config, too: options that are read there are also written
+    if write_config is not None:  # may replace --config: its options are written again
         read = input_paths((*logs, *(log.clicks or ())))
         read += [] if log.sql is None else [Path(log.sql)]
         check_file(write_config, "file of options", read, force=printing.force)
 
-    with show_progress(stderr_console(), quiet=printing.quiet) as progress:
+    with show_progress(SafeConsole(stderr=True), quiet=printing.quiet) as progress:
         view, content = look_into(LogView(tuple(logs), log, counting), progress)
     items = [] if printing.quiet else items_of_check(content, details=printing.details)
     as_json = content if printing.json else None
     print_on_stdout([renderable(item, details=printing.details) for item in items], as_json, width_in_a_file=_WIDTH)
     if printing.quiet:
-        print_warnings(conclusion_of(content), stderr_console())
+        print_warnings(conclusion_of(content), SafeConsole(stderr=True))
     if write_config is not None:
         text = settings_text(logs, view.options, view.findings, content["advice"])
         write_file(write_config, text, "file of options", read, force=printing.force)
@@ -579,13 +580,13 @@ def report(
     Example: posbias report fit -o report.html
     """
     from posbias.cli.interrupts import set_exit_code
-    from posbias.cli.report.printing import stderr_console
+    from posbias.cli.report.printing import SafeConsole
     from posbias.cli.report.result import show_progress
     from posbias.io.jobs.tables import DONE
     from posbias.io.reports.report import make_report
 
     places = [location(name) for name in results]
-    with show_progress(stderr_console(), quiet=quiet) as progress:
+    with show_progress(SafeConsole(stderr=True), quiet=quiet) as progress:
         written = make_report(places, output, chart, progress, force=force)
     set_exit_code(DONE)
     if not quiet:

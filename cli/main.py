@@ -438,12 +438,12 @@ def _spark_tables(command: str, values: dict[str, Any]) -> Generator[None]:
     if "engine" not in values or not _needs_no_files(values):
         yield
         return
-    from posbias.cli.options.inputs import names_of_tables  # noqa: PLC0415 - only for tables
+    from posbias.cli.options.inputs import table_names  # noqa: PLC0415 - only for tables
     from posbias.io.engines.spark_session import tables_below  # noqa: PLC0415 - only for tables
     from posbias.io.places.temporary import shared_place  # noqa: PLC0415 - only for tables
 
     files = next(name for name in _FILES if name in values)
-    values[files] = names_of_tables(_group(LogOptions, values), values[files] or []) or values[files]
+    values[files] = table_names(_group(LogOptions, values), values[files] or []) or values[files]
     place = shared_place(values["temp_dir"], values.get("into") or values.get("output") or Path(command))
     with tables_below(
         place, values["master"], every_column=command == "check", every_row=not values.get("dry_run", False)

@@ -23,7 +23,7 @@ from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
 from posbias.io.ranking_names import LOGGED, name_of, split_name
 from posbias.io.results.conclusions import Reason, reason
-from posbias.io.results.manifest import check_file
+from posbias.io.results.manifest import check_table_digest
 from posbias.io.training.feature_parts import route_rows
 from posbias.io.training.feature_tables import KeyedTable, as_key, read_keys
 from posbias.io.training.laid_out import covariance_of_theta, propensities_of_cells
@@ -197,7 +197,7 @@ def _open_table(
     table = read_keys(resolve_quotes(find_sources([file], instead))[0], roles, id_types)
     for source in table.sources:
         if isinstance(source.path, Path):
-            check_file(source.path)
+            check_table_digest(source.path)
     columns = f"The columns are: {', '.join(table.schema)}."
     if QUERY not in table.keys:
         raise SchemaError(

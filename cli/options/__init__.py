@@ -1,4 +1,1 @@
-"""Options: their names, help, defaults and settings, and which of them need or exclude each other.
-
-Nothing is read or computed here.
-"""
+"""Options: names, help, defaults, settings, and rules on which options have an effect; no logs are read here."""

@@ -1,4 +1,4 @@
-"""From options to the request of a log: which columns play which role, and how values are read."""
+"""From options to a `LogRequest`: the columns of each role, and how values are read."""
 
 import re
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ from posbias.io.sources import event_source
 if TYPE_CHECKING:
     from posbias.io.engines.spark_session import Tables
 
-_FARTHEST_BASE = 1_000_000
+_MAX_BASE = 1_000_000
 _NO_COLUMN = "none"
-"""The value of `--page`, `--session` and `--timestamp` where no column plays that role, whatever its name."""
+"""The value of `--page`, `--session` and `--timestamp` for a log without such a column."""
 _UBI = "ubi"
 _TIME = re.compile(r"(\d{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -45,14 +45,14 @@ def log_request(
     sessions_for: str | None,
     features: tuple[str, ...],
 ) -> LogRequest:
-    """The log that options describe.
+    """Return the request of the log that options describe.
 
     Args:
         named: its files, as named by the user.
         log: the options.
-        plan: what is counted.
-        day: of all rows, where no column says it.
-        sessions_for: the option that needs the pages themselves, if there is one.
+        plan: of the counts.
+        day: of all rows, where no column has it.
+        sessions_for: the option that needs whole pages; None without.
         features: columns to learn from.
 
     Raises:
@@ -90,7 +90,7 @@ def log_request(
         no_query=log.no_query,
     )
     base, raw, paging = _position_base(log), _raw_reader(log), _paging(log)
-    said = {
+    is_given = {
         "--click-counts": log.click_counts,
         "--click": log.click is not None,
         "--clicked": log.clicked is not None,
@@ -99,12 +99,12 @@ def log_request(
         "--click-where": bool(log.click_where),
         "--impressions": log.impressions is not None,
     }
-    ways = [flag for flag, is_given in said.items() if is_given]  # to say what was clicked
-    of_ranks = ["--click-ranks", *(flag for flag in ways if flag != "--click")] if log.click_ranks is not None else []
-    exclusive = [flag for flag in ways if flag not in {"--click-counts", "--impressions"}]
-    for several in (of_ranks, [] if exclusive == ["--click", "--clicks"] else exclusive):
-        if len(several) > 1:
-            raise UsageError(f"{several[0]} and {several[1]}: both say what was clicked. Leave one of them out.")
+    flags = [flag for flag, given in is_given.items() if given]  # options that identify clicks
+    beside_ranks = [] if log.click_ranks is None else ["--click-ranks", *(flag for flag in flags if flag != "--click")]
+    exclusive = [flag for flag in flags if flag not in {"--click-counts", "--impressions"}]
+    for conflict in (beside_ranks, [] if exclusive == ["--click", "--clicks"] else exclusive):
+        if len(conflict) > 1:
+            raise UsageError(f"{conflict[0]} and {conflict[1]}: both say what was clicked. Leave one of them out.")
     rules = ReadingRules(
         base,
         paging=paging,
@@ -120,7 +120,7 @@ def log_request(
         rows = tuple(RowCondition.parse(text) for text in log.clicks_where or ())
         session, doc = tuple(log.clicks_session or ()), tuple(log.clicks_doc or ())
         clicks = ClicksRequest(tuple(log.clicks), session=session, doc=doc, click=log.clicks_click, where=rows)
-    events, of_text = _events_request(log), dialect(log)
+    events, text_dialect = _events_request(log), dialect(log)
     if not 0 <= log.max_bad_rows <= 1:
         raise UsageError(
             f"--max-bad-rows {log.max_bad_rows:g}: give a share of the rows from 0 to 1, e.g. 0.05 for 5 %."
@@ -147,7 +147,7 @@ def log_request(
         events=events,
         raw=raw,
         max_bad_rows=log.max_bad_rows,
-        dialect=of_text,
+        dialect=text_dialect,
         duplicate_docs=log.duplicate_docs,
         lists=ListRules.parse(log.list_separator, log.click_suffix, order_is_position=log.order_is_position),
         query=None if raw else query,
@@ -155,31 +155,31 @@ def log_request(
     )
 
 
-def without_none(log: LogOptions) -> LogOptions:
-    """The options with no column in place of `--timestamp none`."""
+def drop_none(log: LogOptions) -> LogOptions:
+    """Replace `--timestamp none` by no option."""
     return replace(log, timestamp=None) if log.timestamp == _NO_COLUMN else log
 
 
-def exported(named: Sequence[str], log: LogOptions) -> Export | None:
-    """The description of exported counts; None where a log is named, or options say how one is read."""
-    of_logs = (log.table, log.sql, log.impressions, log.clicks, log.impression_where, log.columns)
-    if any(of_logs) or log.input_format not in {"auto", "flat"} or STANDARD_INPUT in named:
+def export_of(named: Sequence[str], log: LogOptions) -> Export | None:
+    """Return the description of exported warehouse counts; None for a log, or where options describe a log."""
+    options = (log.table, log.sql, log.impressions, log.clicks, log.impression_where, log.columns)
+    if any(options) or log.input_format not in {"auto", "flat"} or STANDARD_INPUT in named:
         return None
     return find_export(named)
 
 
-QUERY_OF_SPARK = "the query"
-"""The name of a log that a query makes of tables of Spark, where no files are named."""
+SPARK_QUERY = "the query"
+"""The name of a log read by --sql from tables of Spark."""
 
 
-def names_of_tables(log: LogOptions, files: Sequence[str]) -> list[str]:
-    """The names of tables in messages, in place of files; none where files are read.
+def table_names(log: LogOptions, files: Sequence[str]) -> list[str]:
+    """Return the names of tables of Spark for messages, in place of files; none where files are read.
 
     Raises:
-        UsageError: files are named as well.
+        UsageError: tables are named beside files or a query.
     """
     if not log.table:
-        return [QUERY_OF_SPARK] if log.engine == "spark" and not files and log.sql else []
+        return [SPARK_QUERY] if log.engine == "spark" and not files and log.sql else []
     if files:
         raise UsageError(f"--table {log.table[0]} and {files[0]}: a log is in tables or in files. Leave one out.")
     if log.sql:
@@ -188,47 +188,47 @@ def names_of_tables(log: LogOptions, files: Sequence[str]) -> list[str]:
 
 
 def _tables(named: Sequence[str], log: LogOptions) -> "Tables | None":
-    """The tables that hold the rows of the log; None where files do.
+    """Return the tables of Spark with the rows of the log; None where files have them.
 
     Raises:
-        UsageError: raw files are read otherwise, or the query cannot be read.
+        UsageError: --input-format names raw files, or the file of the query cannot be read.
     """
-    if log.engine != "spark" or not (log.table or [*named] == [QUERY_OF_SPARK]):
+    if log.engine != "spark" or not (log.table or [*named] == [SPARK_QUERY]):
         return None
     from posbias.io.engines.spark_session import Tables  # noqa: PLC0415 - only where tables are read
 
     if log.input_format not in ROWS:
         raise UsageError(f"--input-format {log.input_format}: raw files of a source are no table. Leave it out.")
-    return Tables(tuple(log.table)) if log.table else Tables((), *_text_of_query(log.sql or ""))
+    return Tables(tuple(log.table)) if log.table else Tables((), *_query_text(log.sql or ""))
 
 
 def _query(named: Sequence[str], log: LogOptions) -> Query | None:
-    """The query that makes the rows of the log.
+    """Return the query that selects the rows of the log, by --sql or of a tracker; None without a query.
 
     Raises:
-        UsageError: it is given twice, is empty, cannot be read, or cannot be run with that engine.
+        UsageError: its file cannot be read, the engine is not Polars, or an input is in an object store.
     """
-    of_source = log.input_format in SOURCES
-    if log.sql is None and not of_source:
+    is_tracker = log.input_format in SOURCES
+    if log.sql is None and not is_tracker:
         return None
-    text, flag = ("", f"--input-format {log.input_format}") if of_source else _text_of_query(log.sql or "")
+    text, flag = ("", f"--input-format {log.input_format}") if is_tracker else _query_text(log.sql or "")
     if log.engine != "polars":
-        advice = "Use --engine polars" if of_source else "Use --engine polars, or name tables in it and no files"
+        advice = "Use --engine polars" if is_tracker else "Use --engine polars, or name tables in it and no files"
         raise UsageError(f"{flag}: the query runs on this machine only. {advice}.")
     remote = next((name for name in named if isinstance(location(name), ObjectUrl)), None)
     if remote is not None:
         raise UsageError(f"{remote}: {flag} reads local files only. Copy it to disk first.")
-    if of_source:
+    if is_tracker:
         base = None if log.position_base is None else _position_base(log)
         return Query(event_source(log.input_format).text, parse_memory(log.memory), flag, base, selects=False)
     return Query(text, parse_memory(log.memory), flag)
 
 
-def _text_of_query(query: str) -> tuple[str, str]:
-    """The query, read from its file where it names one, and the option that gives it.
+def _query_text(query: str) -> tuple[str, str]:
+    """Return the SQL, read from a file where `query` ends in .sql, and the option for messages.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     if not query.endswith(".sql"):
         return query, "--sql"
@@ -240,10 +240,10 @@ def _text_of_query(query: str) -> tuple[str, str]:
 
 
 def _position_base(log: LogOptions) -> int:
-    """The number of the topmost position in a log; 1 unless an option names it.
+    """Return the number of the topmost position in the log; by default, and for UBI, 1.
 
     Raises:
-        UsageError: it is no such number, or is given by action, of which only UBI has any.
+        UsageError: not a whole number; or ACTION=N, which only --input-format ubi takes.
     """
     if log.position_base is None or log.input_format == _UBI:
         return 1
@@ -251,14 +251,14 @@ def _position_base(log: LogOptions) -> int:
         raise UsageError(
             f"--position-base {log.position_base}: only --input-format ubi has actions. Give one number, e.g. 0."
         )
-    return _base(log.position_base, log.position_base)
+    return _parse_base(log.position_base, log.position_base)
 
 
 def _paging(log: LogOptions) -> Paging | None:
-    """How positions go on from page to page; None where they do by themselves.
+    """Return how positions continue from page to page; None where the log's positions already do.
 
     Raises:
-        UsageError: only one half of it is given.
+        UsageError: --page is given without --page-size, or `--page none` with it.
     """
     if log.page == _NO_COLUMN and log.page_size is not None:
         raise UsageError(f"--page-size {log.page_size}: --page none says that there are no pages. Leave one out.")
@@ -269,15 +269,15 @@ def _paging(log: LogOptions) -> Paging | None:
                 "offset, the number of results above the page."
             )
         return None
-    usual = 0 if log.page_size == 1 else 1
-    return Paging(log.page_size, usual if log.page_base is None else log.page_base)
+    default = 0 if log.page_size == 1 else 1
+    return Paging(log.page_size, default if log.page_base is None else log.page_base)
 
 
 def dialect(log: LogOptions) -> Dialect:
-    """How files of text are written.
+    """Return the dialect of text files: separator, encoding, columns.
 
     Raises:
-        UsageError: an option cannot be read.
+        UsageError: an option cannot be parsed.
     """
     return Dialect(
         separator=None if log.separator is None else read_separator(log.separator),
@@ -287,16 +287,16 @@ def dialect(log: LogOptions) -> Dialect:
 
 
 def _text_values(log: LogOptions) -> TextValues:
-    """How text says numbers, clicks and times.
+    """Return how numbers, clicks and times are written as text.
 
     Raises:
-        UsageError: an option cannot be read.
+        UsageError: an option cannot be parsed, or a word is in both --true and --false.
     """
     if log.timestamp_format is not None:
         check_timestamp_format(log.timestamp_format)
 
     def words(flag: str, text: str | None) -> tuple[str, ...]:
-        """Read `yes,y` in lower case."""
+        """Parse comma-separated words, in lower case."""
         words = () if text is None else tuple(word.strip().lower() for word in text.split(","))
         if not all(words):
             raise UsageError(f"{flag} {text}: name words, with commas between them, e.g. yes,y.")
@@ -311,18 +311,18 @@ def _text_values(log: LogOptions) -> TextValues:
 
 
 def _events_request(log: LogOptions) -> EventsRequest | None:
-    """Which rows of a table of events are impressions and which are clicks; None for another log.
+    """Return which rows of a table of events are impressions and which are clicks; None for other logs.
 
     Raises:
-        UsageError: an option cannot be read, or does not go with a table of events.
+        UsageError: an option cannot be parsed, or conflicts with a table of events.
     """
-    shown, clicked = log.impression_where or [], log.click_where or []
-    if not shown and not clicked:
+    impressions, clicks = log.impression_where or [], log.click_where or []
+    if not impressions and not clicks:
         return None
-    if not (shown and clicked):
-        given, lacking = (SHOWN_FLAG, CLICKED_FLAG) if shown else (CLICKED_FLAG, SHOWN_FLAG)
-        raise UsageError(f"{given} {(shown or clicked)[0]}: name the other rows with {lacking} COLUMN=VALUE.")
-    both = sorted({*shown} & {*clicked})
+    if not (impressions and clicks):
+        given, missing = (SHOWN_FLAG, CLICKED_FLAG) if impressions else (CLICKED_FLAG, SHOWN_FLAG)
+        raise UsageError(f"{given} {(impressions or clicks)[0]}: name the other rows with {missing} COLUMN=VALUE.")
+    both = sorted({*impressions} & {*clicks})
     if both:
         raise UsageError(f"{CLICKED_FLAG} {both[0]}: these rows are impressions already ({SHOWN_FLAG} {both[0]}).")
     if log.input_format not in {"auto", "flat"}:
@@ -333,18 +333,18 @@ def _events_request(log: LogOptions) -> EventsRequest | None:
     if window is None:
         raise UsageError(f"--click-window {log.click_window}: give a number and a unit, e.g. 90s, 30m, 2h or 1d.")
     return EventsRequest(
-        tuple(RowCondition.parse(text, SHOWN_FLAG) for text in shown),
-        tuple(RowCondition.parse(text, CLICKED_FLAG) for text in clicked),
+        tuple(RowCondition.parse(text, SHOWN_FLAG) for text in impressions),
+        tuple(RowCondition.parse(text, CLICKED_FLAG) for text in clicks),
         log.page_time,
         int(window[1]) * _SECONDS[window[2]],
     )
 
 
 def _raw_reader(log: LogOptions) -> RawReader | None:
-    """The reader that makes a log of the raw files of a source; None for another log.
+    """Return the reader of raw files of a source; None for logs of rows.
 
     Raises:
-        UsageError: there is no such source, an option cannot be read, or is not for it.
+        UsageError: the source is unknown, or an option cannot be parsed or does not apply to it.
     """
     if log.input_format in ROWS:
         return None
@@ -370,18 +370,18 @@ def _raw_reader(log: LogOptions) -> RawReader | None:
     bases, text = dict[str, int](), log.position_base
     if text is not None and "=" in text:  # `impression=0,click=1`, or one number for all actions
         named = [part.partition("=") for part in text.split(",")]
-        bases = {action.strip(): _base(number, text) for action, _, number in named}
+        bases = {action.strip(): _parse_base(number, text) for action, _, number in named}
     elif text is not None:
-        bases = dict.fromkeys((IMPRESSION, *actions), _base(text, text))
+        bases = dict.fromkeys((IMPRESSION, *actions), _parse_base(text, text))
     return replace(form, impressions=log.ubi_impressions, click_actions=actions, bases=bases, no_query=log.no_query)
 
 
-def _base(number: str, text: str) -> int:
+def _parse_base(number: str, text: str) -> int:
     try:
         base = int(number)
     except ValueError:
         base = None
-    if base is None or abs(base) > _FARTHEST_BASE:
+    if base is None or abs(base) > _MAX_BASE:
         raise UsageError(
             f"--position-base {text}: give a whole number such as 0; for UBI one per action, e.g. impression=0,click=0."
         )

@@ -1,8 +1,8 @@
-"""An option that is given on the command line has an effect, or is refused.
+"""Refusal of options on the command line that would have no effect.
 
-What stands in posbias.toml or in the environment may be meant for several commands and methods: where it has no effect,
-it is left aside. What is typed for this one command is meant for it. The rules are those of options.toml, which also
-says how they are written; plug-ins are loaded for options that are given.
+Options of posbias.toml and the environment may be meant for several commands and methods, and are ignored where they
+have no effect; an option typed for a command is meant for it. The rules, and how to write them, are in options.toml.
+Plug-ins are loaded only for options that are given.
 """
 
 import re
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Situation:
-    """A command with the values of its parameters, which are also its attributes."""
+    """A command with the values of its parameters, which are also attributes."""
 
     command: str
     values: Mapping[str, Any]
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of whatever type the option has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the type of the option
         return self.values[name]
 
-    def has(self, name: str) -> bool:
-        """Whether an option is set: to something, if only to the number 0; a share of 0 is nothing."""
+    def is_set(self, name: str) -> bool:
+        """Whether an option has a truthy value or the integer 0, or the queries of a tracker's format set it."""
         value = self.values[name]
         form = self.values.get("input_format")
         if form in SOURCES and f"--{name.replace('_', '-')}" in event_source(form).options:
@@ -50,7 +50,7 @@ class Situation:
         if not known:
             return None
         if not values:
-            return any(map(self.has, known))
+            return any(map(self.is_set, known))
         return str(self.values[known[0]]) in [
             name for value in values.split(",") for name in CHOICES.get(value, [value])
         ]
@@ -62,21 +62,21 @@ class Situation:
 
     @cached_property
     def collected(self) -> "list[Statistics]":
-        """The inputs, where they are statistics; looked up only if an option asks."""
+        """The inputs, where they are statistics; looked up on first use."""
         from posbias.io.stores.store import find_statistics
 
         return find_statistics(self.inputs)
 
     @cached_property
     def export(self) -> "Export | None":
-        """The inputs, where they are counts of a warehouse; looked up only if an option asks."""
-        from posbias.cli.options.inputs import exported
+        """The inputs, where they are counts of a warehouse; looked up on first use."""
+        from posbias.cli.options.inputs import export_of
 
-        return exported(self.inputs, cast("LogOptions", self))
+        return export_of(self.inputs, cast("LogOptions", self))
 
     @property
-    def statistics(self) -> "StatisticsPlan | None":
-        """The plan of statistics or of counts of a warehouse."""
+    def plan(self) -> "StatisticsPlan | None":
+        """The plan of statistics or of counts of a warehouse; None for a log."""
         from posbias.io.counting.warehouse import about_export
 
         if self.collected:
@@ -89,14 +89,18 @@ CHOICES: Mapping[str, list[str]] = {
     "trackers": [*SOURCES],
     "page_models": [name for name in CLICK_MODELS if name not in MODELS],
 }
-"""Lists of values by the names that conditions give them."""
+"""Lists of values, by their names in conditions."""
 
 
 def check_effects(given: Mapping[str, str], situation: Situation) -> None:
-    """Refuse an option of the command line, given as it was typed by parameter name, that has no effect.
+    """Check that options of the command line have an effect.
+
+    Args:
+        given: the options as typed, by parameter name.
+        situation: the command with all values.
 
     Raises:
-        UsageError: one has no effect.
+        UsageError: an option has no effect.
     """
     for name, typed in given.items():
         reason = why_without_effect(name, situation)
@@ -105,23 +109,23 @@ def check_effects(given: Mapping[str, str], situation: Situation) -> None:
 
 
 def why_without_effect(option: str, situation: Situation) -> str | None:
-    """Why an option or a setting NAME=VALUE, by parameter name, has no effect; None where it has one."""
-    table = next((name for name, kind in SETTINGS.items() if option in settings_of(kind)), option)
-    rules = _in_full(declaration(situation.command, table).get("rules", ()))
+    """Return why an option or a setting NAME=VALUE, by parameter name, has no effect; None if it has an effect."""
+    parameter = next((name for name, kind in SETTINGS.items() if option in settings_of(kind)), option)
+    rules = _expand(declaration(situation.command, parameter).get("rules", ()))
     return next((reason for rule in rules if (reason := _reason(rule, option, situation))), None)
 
 
-def _in_full(rules: list[Any]) -> Iterator[Mapping[str, str]]:
-    """Rules as tables, in place of names of lists and functions."""
+def _expand(rules: list[Any]) -> Iterator[Mapping[str, str]]:
+    """Replace names of lists by the rules in the list, and names of functions by tables."""
     for rule in rules:
         if isinstance(rule, str) and rule in REASONS:
             yield {"reason_of": rule}
         else:
-            yield from _in_full(declarations().rules[rule]) if isinstance(rule, str) else [rule]
+            yield from _expand(declarations().rules[rule]) if isinstance(rule, str) else [rule]
 
 
 def _reason(rule: Mapping[str, str], option: str, o: Situation) -> str | None:
-    """Return why a rule says that an option has no effect, if it does."""
+    """Return why an option has no effect by a rule; None if the rule does not apply."""
     if o.command not in rule.get("commands", o.command).split() or rule.get("setting", option) != option:
         return None
     if "when" in rule and not o.holds(rule["when"]):
@@ -138,7 +142,7 @@ def _reason(rule: Mapping[str, str], option: str, o: Situation) -> str | None:
 
 
 def lacks_plugin(kind: str, o: Situation, option: str) -> str | None:
-    """Return why a method, layout, format or learner does not know an option; an unknown name is refused elsewhere."""
+    """Return why a method, layout, format or learner does not take an option; unknown names are refused elsewhere."""
     if kind not in o.values:
         return None
     if kind == "method":
@@ -149,12 +153,12 @@ def lacks_plugin(kind: str, o: Situation, option: str) -> str | None:
         from posbias.io.training import formats_that_take as takers
     else:
         from posbias.core.learners.learning import learners_that_take as takers
-    able, name = takers(option), o.values[kind]
-    if not able or name in able or name not in PLUGINS[kind]:
+    names, name = takers(option), o.values[kind]
+    if not names or name in names or name not in PLUGINS[kind]:
         return None
     if kind == "method":
-        return f"--method {name} does not support it. Methods that do: {', '.join(able)}"
-    return f"it applies only to --{kind} {', '.join(able)}"
+        return f"--method {name} does not support it. Methods that do: {', '.join(names)}"
+    return f"it applies only to --{kind} {', '.join(names)}"
 
 
 PLUGINS = {"method": METHODS, "layout": LAYOUTS, "format": FORMATS, "learner": LEARNERS}
@@ -176,15 +180,15 @@ def needs_rows(o: Situation, _: str) -> str | None:
 
 
 def needs_days(o: Situation, _: str) -> str | None:
-    """Return why periods have no effect: nothing tells the days."""
-    if o.statistics is not None:
-        return None if o.statistics.period else "the statistics were collected without days"
+    """Return why periods have no effect: the days of the rows are not known."""
+    if o.plan is not None:
+        return None if o.plan.period else "the statistics were collected without days"
     dated = o.timestamp is not None or o.date is not None
     return None if dated else "the log has no days without --timestamp COLUMN"
 
 
 def needs_text_files(o: Situation, _: str) -> str | None:
-    """Return why an option about files of text has no effect: the files have types."""
+    """Return why an option about text files has no effect: all files are Parquet or Arrow."""
     typed = (".parquet", ".pq", ".arrow", ".ipc", ".feather")
     if not all(name.lower().endswith(typed) for name in (*o.inputs, *(o.clicks or ()))):
         return None
@@ -192,7 +196,7 @@ def needs_text_files(o: Situation, _: str) -> str | None:
 
 
 def needs_clusters(o: Situation, _: str) -> str | None:
-    """Return why a method does not use a column of clusters."""
+    """Return why a column of clusters has no effect: the method does not use it."""
     from posbias.core.estimators import get_method
 
     if "method" not in o.values or "column" in get_method(o.method).clusters:
@@ -201,13 +205,13 @@ def needs_clusters(o: Situation, _: str) -> str | None:
 
 
 def needs_contexts(o: Situation, _: str) -> str | None:
-    """Return why nothing is shrunk: there is one context."""
-    contexts = o.context if o.statistics is None else o.statistics.context
+    """Return why shrinkage has no effect: there is a single context."""
+    contexts = o.context if o.plan is None else o.plan.context
     return None if contexts else "only contexts are shrunk (--context COLUMN)"
 
 
 def needs_click_weights(o: Situation, option: str) -> str | None:
-    """Return why a layout has no weights of clicks, or none that are divided by propensities."""
+    """Return why an option of click weights has no effect: a layout has none, or does not divide by propensities."""
     if "layout" not in o.values:
         return None
     from posbias.core.training.layout import get_layout
@@ -222,7 +226,7 @@ def needs_click_weights(o: Situation, option: str) -> str | None:
 
 
 def needs_curve(o: Situation, _: str) -> str | None:
-    """Return why a smooth curve cannot be chosen: propensities of the user's own have none."""
+    """Return why a smooth curve cannot be chosen: a user's own propensity table has none."""
     from posbias.io.fits.saved_fit import is_own
 
     named = o.values.get("propensities")
@@ -230,29 +234,29 @@ def needs_curve(o: Situation, _: str) -> str | None:
 
 
 def needs_learner(o: Situation, option: str) -> str | None:
-    """Return why a learner uses no propensities, or no rows placed at random."""
+    """Return why propensities, or rows placed at random, have no effect on a learner."""
     if "learner" not in o.values:
         return None
     from posbias.core.learners.learning import get_learner, learners_from_randomized
 
     learner = get_learner(o.learner)
     if option == "randomized_where":
-        able = ", ".join(learners_from_randomized())
-        return None if learner.needs_randomized else f"it applies only to --learner {able}"
+        names = ", ".join(learners_from_randomized())
+        return None if learner.needs_randomized else f"it applies only to --learner {names}"
     if learner.theta_for is not None and not o.values[learner.theta_for]:
         return f"--learner-options {learner.theta_for}=false takes no propensities"
     return None if learner.uses_propensities else f"--learner {learner.name} takes no propensities"
 
 
 def needs_merging(o: Situation, _: str) -> str | None:
-    """Return why no day is kept out: none is let into a store."""
+    """Return why --gate has no effect: no day is added to statistics."""
     if len(o.collected) > 1 or o.into is not None:
         return None
     return "days are let into a store where statistics are merged, or with --into STORE"
 
 
 def needs_simulated_model(o: Situation, option: str) -> str | None:
-    """Return why a click model is simulated without an option; an unknown name is refused elsewhere."""
+    """Return why an option has no effect on a simulated click model; unknown models are refused elsewhere."""
     from posbias.core.simulation.options import CELL_MODELS, parameters_by_pair, shared_parameters, uses_theta
 
     def takes(model: str) -> bool:
@@ -276,7 +280,7 @@ def needs_simulated_model(o: Situation, option: str) -> str | None:
 
 
 def needs_text(o: Situation, _: str) -> str | None:
-    """Return why nothing is said of text: the ranker has no feature that is text."""
+    """Return why an option about text features has no effect: the ranker has none."""
     from posbias.io.training.rankers import read_model
 
     is_text = (feature.categories is not None for feature in read_model(o.ranker).section.features)
@@ -284,7 +288,7 @@ def needs_text(o: Situation, _: str) -> str | None:
 
 
 def needs_picture(o: Situation, _: str) -> str | None:
-    """Return why no chart is chosen: the report is a page."""
+    """Return why --chart has no effect: the report is a page, with all charts."""
     return None if o.output.suffix.lower() in {".svg", ".png"} else "a page has them all"
 
 
@@ -295,4 +299,4 @@ REASONS: Mapping[str, Callable[[Situation, str], str | None]] = {
         *(needs_curve, needs_learner, needs_merging, needs_simulated_model, needs_text, needs_picture),
     )
 }
-"""What finds a reason, by the name that a rule gives it."""
+"""Functions that return a reason, by their names in rules."""

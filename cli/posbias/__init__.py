@@ -1,4 +1,4 @@
-"""posbias from Python: each command is a function, its options are keyword arguments, its result is an object.
+"""posbias in Python: each command is a function, its options are keyword arguments, its result is an object.
 
     >>> import posbias
     >>> fit = posbias.fit("logs/*.parquet", max_position=10)
@@ -9,7 +9,7 @@
 
 import sys
 
-TYPE_CHECKING = False  # type checkers take it for true; to import `typing` would take longer than all of this
+TYPE_CHECKING = False  # true for type checkers; importing `typing` would take longer than this module
 
 if TYPE_CHECKING:
     from posbias.core.errors import PosbiasError
@@ -61,7 +61,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load what is public when it is first used: the commands, and whoever imports a room, pay for none of it."""
+    """Import a public name on its first use: the command line and imports of submodules need none of them."""
     if name not in __all__:
         raise AttributeError(f"module 'posbias' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     if name == "__version__":
@@ -81,5 +81,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """List what is public."""
+    """List the public names."""
     return __all__

@@ -1,4 +1,4 @@
-"""Frames of other libraries as logs, and further columns in the same kind of frame."""
+"""Frames of other libraries as logs, and weights added to frames of the same kind."""
 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -32,7 +32,7 @@ from posbias.io.log.click_log import LogRequest, open_log
 from posbias.io.log.faults import doubts
 from posbias.io.places.ownership import owned_directory, system_temporary
 from posbias.io.progress import SilentProgress
-from posbias.io.results.conclusions import warnings_in
+from posbias.io.results.conclusions import warning_sentences
 
 FRAME = "the frame"
 """The name of a frame in messages and in the manifest."""
@@ -40,30 +40,25 @@ FRAME = "the frame"
 FrameT = TypeVar("FrameT")
 
 _FAULTS = (TypeError, ValueError, ArithmeticError, LookupError, NotImplementedError, pl.exceptions.PolarsError)
-"""Errors of libraries over columns that they cannot convert; pyarrow's are of these kinds, too."""
+"""Errors of libraries over columns that they cannot convert; errors of pyarrow are subclasses."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A frame that was handed in.
-
-    Attributes:
-        rows: it, in memory.
-        lazy: whether it was lazy, and is to be given back like that.
-    """
+    """A caller's frame in memory."""
 
     rows: nw.DataFrame[Any]
-    lazy: bool
+    lazy: bool  # whether it was a LazyFrame
 
     @classmethod
     def of(cls, given: object) -> "Frame":
-        """A Polars frame (lazy ones are collected), a pandas frame, an Arrow table, or a stream of Arrow batches.
+        """Wrap a Polars frame (a lazy one is collected), a pandas frame, an Arrow table or an Arrow stream.
 
         Streams, such as relations of DuckDB, are read into Polars.
 
         Raises:
-            UsageError: it is none of them.
-            SchemaError: a lazy frame cannot be collected, or a column is there twice.
+            UsageError: an object of another kind.
+            SchemaError: a lazy frame cannot be collected, or a column occurs twice.
         """
         given = nw.to_native(given, pass_through=True)
         lazy = isinstance(given, pl.LazyFrame)
@@ -87,111 +82,110 @@ class Frame:
 
     @property
     def columns(self) -> list[str]:
-        """The names of its columns; those that are no text play no role."""
+        """The names of the columns; names that are not text are left out."""
         names: list[object] = list(self.rows.columns)
         return [name for name in names if isinstance(name, str)]
 
     def select(self, names: Sequence[str]) -> pl.DataFrame:
-        """Some of its columns.
+        """Return columns as a Polars frame.
 
         Raises:
-            SchemaError: a column holds what no column of a log can.
+            SchemaError: a column cannot be converted.
         """
         try:
             return self.rows.select(*names).to_polars()
         except _FAULTS as error:
             for name in names if len(names) > 1 else ():
-                self.select([name])  # which names the column that is at fault
+                self.select([name])  # raises with the name of the faulty column
             raise SchemaError(f"{FRAME}: column {names[0]!r} cannot be read: {error}") from error
 
-    def with_columns(self, columns: Sequence[pl.Series]) -> Any:  # noqa: ANN401 - whatever was handed in
-        """The same kind of frame with further columns of numbers, its rows and their index as they are."""
-        own = [
-            nw.new_series(one.name, one.to_list(), nw.Float64(), backend=self.rows.implementation) for one in columns
-        ]
-        wider = self.rows.with_columns(*own).to_native()
+    def with_columns(self, columns: Sequence[pl.Series]) -> Any:  # noqa: ANN401 - the caller's kind of frame
+        """Return a frame of the caller's kind with further Float64 columns, its rows and index unchanged."""
+        backend = self.rows.implementation
+        native = [nw.new_series(column.name, column.to_list(), nw.Float64(), backend=backend) for column in columns]
+        wider = self.rows.with_columns(*native).to_native()
         return wider.lazy() if self.lazy else wider
 
 
 def is_frame(value: object) -> bool:
-    """Whether a value is a table of rows, and not the name of a file or an option."""
+    """Whether a value is a data frame, an Arrow table or stream, or a DataFrame of Spark."""
     native = nw.to_native(cast("Any", value), pass_through=True)
-    if isinstance(native, pl.LazyFrame) or hasattr(native, "__arrow_c_stream__") or is_of_spark(native):
+    if isinstance(native, pl.LazyFrame) or hasattr(native, "__arrow_c_stream__") or is_spark_frame(native):
         return True
     return isinstance(nw.from_native(native, pass_through=True), nw.DataFrame)
 
 
-def is_of_spark(value: object) -> bool:
-    """Whether a value is a DataFrame of Spark, or of Spark Connect."""
+def is_spark_frame(value: object) -> bool:
+    """Whether a value is a DataFrame of Spark or Spark Connect."""
     return all(hasattr(value, name) for name in ("createOrReplaceTempView", "sparkSession"))
 
 
 def is_single(value: object) -> bool:
-    """Whether a value is one value, and not several."""
+    """Whether a value is text, a path, a frame or not iterable: a single input, not a sequence of inputs."""
     if isinstance(value, str | bytes | PathLike) or not isinstance(value, Iterable):
         return True
     return is_frame(cast("object", value))
 
 
 NUMBER = "row of the frame"
-"""The column that numbers the rows of a frame, from 0; with blanks, as no column of a role is likely to be called."""
+"""The column with the number of each row of a frame, from 0; its blanks avoid clashes with columns of a log."""
 
 Names = str | Sequence[str] | None
-"""The column of a role, or several that make up one id; None looks for a well-known name."""
+"""The column of a role, or several columns that make up its id; None looks for a well-known name."""
 
 _FILE = "frame.parquet"
-_MEMORY = 2 << 30  # as the command line has it
+_MEMORY = 2 << 30  # bytes, the default of --memory
 
 
-def checked_names(option: str, given: object) -> tuple[str, ...]:
-    """The columns that play a role.
+def parse_names(option: str, given: object) -> tuple[str, ...]:
+    """Validate the columns of a role, given as text or a sequence of texts; None is no column.
 
     Raises:
-        UsageError: they are not named by text, or by a sequence of texts.
+        UsageError: a name is not text, or empty.
     """
     if given is None or isinstance(given, str):
-        return () if given is None else (checked_name(option, given),)
+        return () if given is None else (parse_name(option, given),)
     try:
-        return tuple(checked_name(option, one) for one in cast("Iterable[object]", given))
+        return tuple(parse_name(option, name) for name in cast("Iterable[object]", given))
     except TypeError:
         raise UsageError(f"--{option} {given!r}: give a name, or a list of names.") from None
 
 
-def checked_name(option: str, given: object) -> str:
-    """A name: of a column, a model, a method. The command line gets nothing but text.
+def parse_name(option: str, given: object) -> str:
+    """Validate a name of a column.
 
     Raises:
-        UsageError: it is no text, or empty.
+        UsageError: the name is not text, or empty.
     """
     if not isinstance(given, str) or not given:
         raise UsageError(f"--{option} {given!r}: give a name, as text.")
     return given
 
 
-def name_or_none(option: str, given: object) -> str | None:
-    """The same, of an option that may be left out."""
-    return None if given is None else checked_name(option, given)
+def parse_optional_name(option: str, given: object) -> str | None:
+    """Validate a name of a column that may be None."""
+    return None if given is None else parse_name(option, given)
 
 
 def check_choice(option: str, given: object, choices: tuple[object, ...]) -> None:
-    """Check that a value is one of those that an option takes; the command line does so by itself.
-
-    Raises:
-        UsageError: it is not.
-    """
+    """Raise UsageError if a value is not among the choices of an option, as the command line does."""
     if given not in choices:
         raise UsageError(f"--{option} {given}: choose {' or '.join(map(str, choices))}.")
 
 
 class FrameFiles:
-    """Frames as files, for as long as `frame_files` runs."""
+    """Frames written to temporary files, and views of Spark frames."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack  # removes the files
-        self._names: dict[str, str] = {}  # of frames, by the file that each is written to
+        self._stack = stack  # removes the files and views
+        self._names: dict[str, str] = {}  # names of frames in messages, by file or view
 
     def plain(self, value: object, name: str) -> object:
-        """A value as a command line takes it: a file as its name, and a frame as the file that it is written to.
+        """Convert a value for a command line: a path to text, a frame to the name of the file it is written to.
+
+        Args:
+            value: of an option or an input.
+            name: the name of a frame in messages.
 
         Raises:
             SchemaError: a frame cannot be written.
@@ -202,7 +196,7 @@ class FrameFiles:
             return cast("object", value.item())
         if not is_frame(value):
             return value
-        if is_of_spark(value):
+        if is_spark_frame(value):
             with spark_errors():
                 value = cast("Any", value).toArrow()
         try:
@@ -218,14 +212,14 @@ class FrameFiles:
             raise SchemaError(f"{name}: cannot be written as Parquet: {error}") from error
         return str(path)
 
-    def table_of(self, frame: object) -> str:
-        """The name of a view of a DataFrame of Spark, which is there as long as the files are."""
+    def view_of(self, frame: object) -> str:
+        """Create a temporary view of a DataFrame of Spark, and return its name."""
         view = self._stack.enter_context(session_of(frame))
         self._names[f"table {view}"] = self._names[view] = FRAME
         return view
 
     def in_words(self, text: str) -> str:
-        """A line of a message that names frames, and not their files; Python prints it as it is."""
+        """Replace files and views in a line of a message by names of frames, and escape it for printing."""
         for path, name in self._names.items():
             text = text.replace(path, name)
         return printable(text)
@@ -233,10 +227,10 @@ class FrameFiles:
 
 @contextmanager
 def frame_files() -> Generator[FrameFiles]:
-    """A place for frames that are read as files. Errors speak of the frame; those of Polars are errors of posbias.
+    """Yield files for frames while the block runs; errors in it name the frames, and Polars errors become EngineError.
 
     Raises:
-        PosbiasError: whatever fails.
+        PosbiasError: the error of the block.
     """
     with ExitStack() as stack:
         files = FrameFiles(stack)
@@ -248,27 +242,27 @@ def frame_files() -> Generator[FrameFiles]:
             raise EngineError(f"Polars failed: {files.in_words(str(error))}") from error
 
 
-def request_of(
+def log_request(
     frame: Frame, requested: Roles, rules: ReadingRules, files: FrameFiles, *, needs_session: bool
 ) -> LogRequest:
-    """A frame as a log to be opened, with NUMBER as a feature of its rows.
+    """Return the request of a log for a frame, with NUMBER as a feature of its rows.
 
     Args:
         frame: a row per impression.
-        requested: the columns that were named.
-        rules: how values are read.
-        files: where it is written.
-        needs_session: whether the work cannot be done without the session column.
+        requested: the columns that the caller named.
+        rules: of reading values.
+        files: to write the frame into.
+        needs_session: whether a session column is required.
 
     Raises:
-        SchemaError: a role has no column, or more than one, or a column cannot be read.
+        SchemaError: a role has no column or several, or a column cannot be converted.
     """
     required = {QUERY, DOC, POSITION, CLICK} | ({SESSION} if needs_session else set[str]())
-    roles = resolve_roles(requested, frame.columns, where=FRAME, required=required)
-    played = roles.columns()
-    of_pages = [name for name in frame.columns if (is_page_name(name) or is_offset_name(name)) and name not in played]
-    rows = frame.select([*played, *of_pages])  # what numbers pages shows whether positions go on from one to the next
-    rows = rows.drop(name for name in of_pages if not rows.schema[name].is_numeric())
+    columns = resolve_roles(requested, frame.columns, where=FRAME, required=required).columns()
+    # Numbers of pages show whether positions continue from page to page.
+    pages = [name for name in frame.columns if (is_page_name(name) or is_offset_name(name)) and name not in columns]
+    rows = frame.select([*columns, *pages])
+    rows = rows.drop(name for name in pages if not rows.schema[name].is_numeric())
     for name, dtype in rows.schema.items():
         if dtype.is_nested() or dtype == pl.Object:
             raise SchemaError(
@@ -287,8 +281,7 @@ def request_of(
 
 # --- weights for the rows of a frame: `propensity` and `weight`, as `posbias weight --layout session` writes them ---
 
-ADDED = (PROPENSITY, WEIGHT)
-"""The columns that are added."""
+WEIGHT_COLUMNS = (PROPENSITY, WEIGHT)
 
 
 def weigh(
@@ -300,53 +293,53 @@ def weigh(
     on_bad_rows: OnBadRows,
     unidentified: OnBadRows,
 ) -> FrameT:
-    """The frame with `propensity` and `weight`: see `Result.weights`."""
+    """Add `propensity` and `weight` to a frame: see `Result.weights`."""
     check_choice("on-bad-rows", on_bad_rows, get_args(OnBadRows))
     check_choice("propensity", source, get_args(Source))
     check_choice("unidentified", unidentified, get_args(OnBadRows))
     check_choice("self-normalize", options.self_normalize, (True, False))
     check_min_propensity(options.min_propensity)
     frame = Frame.of(given)
-    taken = [name for name in ADDED if name in frame.columns]
+    taken = [name for name in WEIGHT_COLUMNS if name in frame.columns]
     if taken:
         raise SchemaError(
             f"{FRAME}: has a column {taken[0]!r} already, and one of this name is added. Rename it, or leave it out."
         )
-    of_fit, weighted = fit.plan, roles.weight is not None
+    fitted, weighted = fit.plan, roles.weight is not None
     if isinstance(fit, ClickModelFit):
         check_can_weigh(fit.model)
         if not isinstance(fit.model, ExaminationModel):
             raise no_weight_of_rows(f"--model {fit.model.name}")
         weigh_log, pages = partial(weigh_by_row, fit), True
-        plan = StatisticsPlan(counted_model(DEFAULT_MODEL), of_fit.max_position, weighted=weighted)
-    else:  # the cells of the fit; what only its estimate depended on is left aside
-        weigh_log, pages, bins = partial(weigh_by_cell, fit.theta), of_fit.model.needs_session, of_fit.position_bins
-        by = bins, of_fit.context, of_fit.cell
-        plan = StatisticsPlan(of_fit.model, of_fit.max_position, *by, weighted=weighted)
+        plan = StatisticsPlan(counted_model(DEFAULT_MODEL), fitted.max_position, weighted=weighted)
+    else:  # only the cells of the fit, without columns that served its estimate
+        weigh_log, pages = partial(weigh_by_cell, fit.theta), fitted.model.needs_session
+        columns = (fitted.position_bins, fitted.context, fitted.cell)
+        plan = StatisticsPlan(fitted.model, fitted.max_position, *columns, weighted=weighted)
     request = WeightRequest(options, source, unidentified == "error", (NUMBER,))
     roles, rules = replace(roles, context=plan.context, cell=plan.cell), ReadingRules()
     with frame_files() as files, owned_directory(system_temporary().absolute()) as scratch:
         engine = LocalEngine(_MEMORY, scratch, on_bad_rows, "sample")
-        log = open_log(request_of(frame, roles, rules, files, needs_session=pages))
+        log = open_log(log_request(frame, roles, rules, files, needs_session=pages))
         read = read_log(log, plan, engine, SilentProgress(), keep_sessions=pages)
         weighed = weigh_log(read, request, engine, SilentProgress())
-        parts = (weighed.pages or read.buckets).map(partial(_columns_of_part, weigh=weighed.weigh))
-        rows, doubted = pl.concat(parts), warnings_in(doubts(log))
-    for sentence in doubted:
-        warnings.warn(printable(sentence), stacklevel=3)  # where `Result.weights` is called
-    return frame.with_columns([_in_frame(rows, name, read.rows_read) for name in ADDED])
+        parts = (weighed.pages or read.buckets).map(partial(_part_weights, weigh=weighed.weigh))
+        rows, sentences = pl.concat(parts), warning_sentences(doubts(log))
+    for sentence in sentences:
+        warnings.warn(printable(sentence), stacklevel=3)  # at the call of `Result.weights`
+    return frame.with_columns([_by_row(rows, name, read.rows_read) for name in WEIGHT_COLUMNS])
 
 
-def _columns_of_part(_: int, impressions: pl.LazyFrame, weigh: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame:
-    """NUMBER, `propensity` and `weight` of the rows."""
+def _part_weights(_: int, impressions: pl.LazyFrame, weigh: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame:
+    """Return NUMBER, `propensity` and `weight` of the rows of a bucket."""
     rows = impressions.collect(engine="streaming")
-    if SESSION not in rows.columns:  # then no cell depends on the rest of the page
+    if SESSION not in rows.columns:  # no cell depends on other rows of the page
         rows = rows.with_columns(pl.lit(0).alias(SESSION))
-    return weigh(rows).select(NUMBER, *ADDED)
+    return weigh(rows).select(NUMBER, *WEIGHT_COLUMNS)
 
 
-def _in_frame(weighed: pl.DataFrame, name: str, rows: int) -> pl.Series:
-    """A column in the order of the frame, null for rows that have no value."""
+def _by_row(weighed: pl.DataFrame, name: str, rows: int) -> pl.Series:
+    """Return a column in the order of the frame's rows, null for rows without a value."""
     values = np.full(rows, np.nan)
     values[weighed[NUMBER].to_numpy()] = weighed[name].cast(pl.Float64).fill_null(np.nan).to_numpy()
     return pl.Series(name, values, nan_to_null=True)

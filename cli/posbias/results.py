@@ -1,8 +1,7 @@
-"""The functions, and the objects that they return: a result with its tables, charts and weights, a look at a log.
+"""Commands as Python functions, and the objects they return: results with tables, charts and weights, and checks.
 
-Each command is a function: its options are keyword arguments, errors are exceptions, and a result is an object. A call
-is turned into the words of a command line and parsed by the command itself, so that options, their defaults and what
-is refused are written once.
+Options are keyword arguments, errors are exceptions. A call becomes the words of a command line, parsed by the command
+itself: options, their defaults and their rules are defined only there.
 """
 
 import difflib
@@ -56,47 +55,50 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a command."""
+    """The outcome of a command."""
 
-    inputs: tuple[object, ...]  # as they were handed in
-    place: Location | None  # of its result, if it writes one
-    temporary: ExitStack  # removes the result, if nobody named a place for it
-    content: dict[str, Any]  # what it prints as JSON, if it writes none
+    inputs: tuple[object, ...]  # as the caller gave them
+    place: Location | None  # of the result; None if the command writes none
+    temporary: ExitStack  # removes a result for which the caller named no place
+    content: dict[str, Any]  # the JSON of a command that writes no result
     warnings: tuple[str, ...]
 
 
-def carried_out(
+def run_command(
     name: str, inputs: object, options: Mapping[str, object], defaults: Mapping[str, object] | None = None
 ) -> Outcome:
     """Run a command in this process.
 
     Args:
         name: the command.
-        inputs: names of files, frames or results; one, or several.
+        inputs: a file name, a frame or a result, or several of these.
         options: by parameter name; None leaves an option at its default.
-        defaults: below the options, as a configuration file has them: one without an effect is ignored.
+        defaults: lower than the options, as from a configuration file: ignored where they have no effect.
 
     Raises:
-        PosbiasError: whatever the command ends with.
+        PosbiasError: the error of the command.
     """
-    command = command_named(name)
+    command = get_posbias_command(name)
     by_name = _options(command)
     _check_names(name, options, by_name)
-    named = (inputs,) if frames.is_single(inputs) else tuple(cast("Iterable[object]", inputs))
+    values = (inputs,) if frames.is_single(inputs) else tuple(cast("Iterable[object]", inputs))
     target = options.get("output") or options.get("into")
-    with frames.frame_files() as files, ExitStack() as temporary, capture_output() as kept:
+    with frames.frame_files() as files, ExitStack() as temporary, capture_output() as output:
         words = [word for key, value in options.items() for word in _words(by_name[key], value, files)]
         if target is None and "output" in by_name:
             target = temporary.enter_context(owned_directory(system_temporary().absolute())) / "result"
             words += ["--output", str(target)]
         words += ["--quiet"] * ("quiet" in by_name) + ["--json"] * (target is None)
-        of_spark = [value for value in named if options.get("engine") == "spark" and frames.is_of_spark(value)]
-        words += [f"--table={files.table_of(value)}" for value in of_spark]
-        read = [files.plain(value, frames.FRAME) for value in named if not any(value is one for one in of_spark)]
-        for value in read:
-            if not isinstance(value, str):
-                raise UsageError(f"posbias.{name}: reads files, frames and results, not {type(value).__name__}.")
-        words += ["--", *map(str, read)]
+        names: list[str] = []
+        for value in values:
+            if options.get("engine") == "spark" and frames.is_spark_frame(value):
+                words.append(f"--table={files.view_of(value)}")
+                continue
+            text = files.plain(value, frames.FRAME)
+            if not isinstance(text, str):
+                raise UsageError(f"posbias.{name}: reads files, frames and results, not {type(text).__name__}.")
+            names.append(text)
+        words += ["--", *names]
         try:
             with command.make_context(name, words, parent=_application(), default_map=dict(defaults or {})) as call:
                 command.run(call)
@@ -105,8 +107,8 @@ def carried_out(
         except SchemaError as error:
             raise error.__cause__ if isinstance(error.__cause__, RoleError) else error from None
         place = None if target is None else location(str(files.plain(target, "output")))
-        content = cast("dict[str, Any]", kept.content or {})
-        return Outcome(named, place, temporary.pop_all(), content, tuple(kept.warnings))
+        content = cast("dict[str, Any]", output.content or {})
+        return Outcome(values, place, temporary.pop_all(), content, tuple(output.warnings))
 
 
 @cache
@@ -115,13 +117,13 @@ def _application() -> typer.Context:
     return typer.Context(application, info_name="posbias", **application.context_settings)
 
 
-def command_named(name: str) -> PosbiasCommand:
-    """A command of the command line."""
+def get_posbias_command(name: str) -> PosbiasCommand:
+    """Return a command of the command line."""
     return cast("PosbiasCommand", cast("TyperGroup", _application().command).commands[name])
 
 
 def _options(command: PosbiasCommand) -> dict[str, TyperOption]:
-    """The options of a command by parameter name."""
+    """Return the options of a command by parameter name."""
     return {
         str(each.name): each for each in command.params if isinstance(each, TyperOption) and each.name != "help_all"
     }
@@ -138,10 +140,10 @@ def _check_names(name: str, options: Mapping[str, object], known: Mapping[str, T
 
 
 def _words(option: TyperOption, value: object, files: frames.FrameFiles) -> list[str]:
-    """An option as words of a command line.
+    """Return an option with its value as words of a command line.
 
     Raises:
-        UsageError: the value is of a type that the option does not take.
+        UsageError: the option does not take a value of this type.
     """
     if value is None:
         return []
@@ -156,22 +158,22 @@ def _words(option: TyperOption, value: object, files: frames.FrameFiles) -> list
     return command_words({option.opts[0] if settings is True else max(option.opts, key=len): settings})
 
 
-def function_of(name: str, result_of: Callable[[Outcome], _R]) -> Callable[..., _R]:
-    """A command as a function, with its help as the docstring and its options as the signature.
+def command_function(name: str, result_of: Callable[[Outcome], _R]) -> Callable[..., _R]:
+    """Return a command as a function, with its help as the docstring and its options as the signature.
 
     Args:
         name: the command.
-        result_of: makes what is returned.
+        result_of: makes the function's result from the outcome.
     """
 
     def call(inputs: object = (), /, **options: object) -> _R:
-        outcome = carried_out(name, inputs, options)
+        outcome = run_command(name, inputs, options)
         result = result_of(outcome)
         for sentence in outcome.warnings:
             warnings.warn(sentence, stacklevel=2)
         return result
 
-    command = command_named(name)
+    command = get_posbias_command(name)
     options = {key: option for key, option in _options(command).items() if "python" not in declarations().options[key]}
     parameters = [inspect.Parameter("inputs", inspect.Parameter.POSITIONAL_ONLY, default=())]
     listed: list[str] = []
@@ -190,12 +192,11 @@ def function_of(name: str, result_of: Callable[[Outcome], _R]) -> Callable[..., 
 # --- results ---
 
 _ROWS = "training/rows/"
-_CHART_WIDTH = 560  # pixels
 _MOST_NAMED = 2  # inputs
 
 
-class _Concluded:
-    """The conclusion of a command."""
+class _WithConclusion:
+    """An object with the conclusion of a command."""
 
     manifest: dict[str, Any]
     _described: ResultManifest
@@ -212,35 +213,35 @@ class _Concluded:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """What speaks for and against it: `code`, `severity`, `sentence`, `figures` and `details` of each."""
+        """Reasons for and against it, each with `code`, `severity`, `sentence`, `figures` and `details`."""
         return self._described.reasons
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What speaks against it: read it before the numbers."""
+        """Sentences of the reasons against it: read them before the numbers."""
         return tuple(self.manifest.get("warnings", ()))
 
 
-class Result(_Concluded):
-    """What a command has written: its tables, its conclusion, charts, and weights by it.
+class Result(_WithConclusion):
+    """The result of a command: its conclusion, tables and charts, and weights by its propensities.
 
-    Where no `output` was named, the files are temporary ones, which go when this object goes.
+    Without an `output`, the files are temporary, and removed with this object.
     """
 
     place: Location  # the directory, or the prefix in an object store
-    manifest: dict[str, Any]  # what was read and counted, how it went, and the conclusion
-    files: tuple[str, ...]  # names of what was written
+    manifest: dict[str, Any]  # the content of manifest.json
+    files: tuple[str, ...]  # names of the files
 
     def __init__(self, place: Location, inputs: Sequence[object] = (), temporary: ExitStack | None = None) -> None:
         """Open a result.
 
         Args:
-            place: where it is.
-            inputs: what it was made of; by default what its manifest names.
-            temporary: what removes it, if it is a temporary one.
+            place: of the result.
+            inputs: of the command; by default the names in the manifest.
+            temporary: removes a temporary result.
 
         Raises:
-            LogFormatError: it is not there, or is damaged.
+            LogFormatError: the result does not exist, or is damaged.
         """
         self.place = place.absolute() if isinstance(place, Path) else place
         with open_stored(self.place) as stored:
@@ -253,9 +254,9 @@ class Result(_Concluded):
 
     @property
     def propensities(self) -> pl.DataFrame:
-        """A row per cell, `propensity` relative to the reference cell = 1; null where it is not known.
+        """A row per cell, `propensity` relative to the reference cell = 1; null where it is not identified.
 
-        The columns are those of `propensities.parquet` in io/results/README.md; `reason` says why there is none.
+        The columns are those of `propensities.parquet` in io/results/README.md; `reason` explains a null.
 
         Raises:
             UsageError: the result has none.
@@ -264,7 +265,7 @@ class Result(_Concluded):
 
     @property
     def attractiveness(self) -> pl.DataFrame:
-        """A row per (query, document): P(click | examined) in [0, 1].
+        """A row per (query, document) with `attractiveness` = P(click | examined) in [0, 1].
 
         Raises:
             UsageError: the result has none.
@@ -284,7 +285,7 @@ class Result(_Concluded):
         return self._read(parts)
 
     def table(self, name: str) -> pl.DataFrame:
-        """A table of the result, by the name of its file without `.parquet`.
+        """Read a table of the result, by the name of its file without `.parquet`.
 
         Raises:
             LogFormatError: the file is damaged, or has changed.
@@ -300,10 +301,10 @@ class Result(_Concluded):
             return pl.concat([read_table(stored.folder / name) for name in files])
 
     def plot(self, chart: str = "curve") -> "alt.LayerChart":
-        """A chart: `curve` shows propensities with their 95 % intervals, or a grid of cells as a heat map.
+        """Draw a chart: `curve` shows propensities with their 95 % intervals, or a grid of cells as a heat map.
 
         Args:
-            chart: one of those that `posbias report --chart` draws.
+            chart: a name of `posbias report --chart`.
 
         Raises:
             MissingExtraError: Altair or vl-convert is not installed.
@@ -314,30 +315,30 @@ class Result(_Concluded):
         import altair as alt  # noqa: PLC0415 - it may not be installed
 
         from posbias.io.reports.charts import picture_spec  # noqa: PLC0415 - only for charts
-        from posbias.io.reports.report import figure_named, open_reported, title_about  # noqa: PLC0415 - only for charts
+        from posbias.io.reports.report import figure_by_name, open_results, report_title  # noqa: PLC0415 - only for charts
 
-        with open_reported([self.place]) as results:
-            spec = picture_spec(figure_named(results, chart), title_about(results))
-        return alt.LayerChart.from_dict(values_without_markup(spec))  # which Altair puts into a script of a page
+        with open_results([self.place]) as results:
+            spec = picture_spec(figure_by_name(results, chart), report_title(results))
+        return alt.LayerChart.from_dict(values_without_markup(spec))  # Altair puts the values into a script of a page
 
     def report(self, path: str | PathLike[str], **options: object) -> Path:
         """Write a page about the result, for any browser (.html), or a chart (.svg, .png).
 
         Args:
             path: the file.
-            options: those of `posbias report`.
+            options: of `posbias report`.
 
         Raises:
             PosbiasError: as the command.
         """
-        return cast("Path", carried_out("report", self, {**options, "output": path}).place)
+        return cast("Path", run_command("report", self, {**options, "output": path}).place)
 
     def judgments(self, logs: object = None, **options: object) -> pl.DataFrame:
-        """A judgment list: a row per (query, document) with the rate of clicks, corrected for position.
+        """Make a judgment list: a row per (query, document) with the rate of clicks, corrected for position.
 
         Args:
-            logs: what clicks are counted in; by default what the propensities were estimated from, read as it was then.
-            options: those of `posbias weight`, such as `layout_options`.
+            logs: the logs whose clicks are counted; by default the inputs of the fit, read with the same options.
+            options: of `posbias weight`, such as `layout_options`.
 
         Raises:
             PosbiasError: as the command.
@@ -346,7 +347,7 @@ class Result(_Concluded):
         reading = {key: given.get(key.replace("_", "-")) for key in vars(LogOptions())}
         defaults = {key: value for key, value in reading.items() if value is not None}
         settings = {"propensities": self, "layout": "judgments", **options}
-        return result_of(carried_out("weight", self._inputs if logs is None else logs, settings, defaults)).training
+        return result_of(run_command("weight", self._inputs if logs is None else logs, settings, defaults)).training
 
     def weights(  # noqa: PLR0913 - each is an option of the command
         self,
@@ -364,7 +365,7 @@ class Result(_Concluded):
         unidentified: OnBadRows = "drop",
         on_bad_rows: OnBadRows = "error",
     ) -> frames.FrameT:
-        """The frame with two more columns, `propensity` and `weight`, by the code of `posbias weight`.
+        """Return the frame with two more columns, `propensity` and `weight`, computed as by `posbias weight`.
 
             weight of a click in cell e: 1 / max(propensity of e, min_propensity)        of an unclicked impression: 1
 
@@ -376,38 +377,37 @@ class Result(_Concluded):
             frame: a row per impression: a Polars frame (lazy or not), a pandas frame or an Arrow table. It must hold
                 query, document, position (from 1) and click, the fit's columns of contexts and cells, and the session
                 for UBM and click models. Whole pages, as a click above may matter; the rows may be in any order.
-            session: the column of it, or several that make up one id; by default one of a well-known name.
-            query: the columns of the query.
-            doc: the columns of the document.
-            position: its column.
-            click: its column.
-            weight_column: how many impressions a row stands for (> 0); weights are multiplied by it.
+            session: column of the session, or several columns that make up its id; by default a well-known name.
+            query: column or columns of the query.
+            doc: column or columns of the document.
+            position: column of the position.
+            click: column of the click.
+            weight_column: column with the number of impressions of a row (> 0), a factor of its weight.
             propensity: `smooth` takes the smooth curve where the fitted propensity is too uncertain; `fitted` never.
-            min_propensity: the least propensity that is divided by, in (0, 1], relative to the reference cell.
+            min_propensity: lower limit of the divisor, in (0, 1], relative to the reference cell.
             self_normalize: whether the weights of all clicks of the frame are scaled to a mean of 1.
-            unidentified: whether clicks in cells without a propensity get no weight (drop), or are an error.
-            on_bad_rows: whether rows that break the rules for logs are an error, or get no weight (drop).
+            unidentified: clicks in cells without a propensity get no weight (drop), or are an error.
+            on_bad_rows: rows that break the rules for logs get no weight (drop), or are an error.
 
         Returns:
-            The same kind of frame: its columns, the order of its rows and their index as they were, then the two new
-            columns (Float64). Both are null (NaN in pandas) where a position has no propensity, where it is beyond the
-            `--max-position` of the fit, and in dropped rows; an unclicked row without a propensity has weight 1, as
-            long as its position was counted.
+            A frame of the same kind with unchanged columns, rows and index, then the two new columns (Float64). Both
+            are null (NaN in pandas) where a position has no propensity or is beyond the `--max-position` of the fit,
+            and in dropped rows; an unclicked row without a propensity has weight 1 if its position was counted.
 
         Raises:
-            UsageError: what was handed in is no such frame, an option is out of range, or the click model has nothing
-                to weigh rows by.
-            SchemaError: a column is missing, is there twice or holds other types than the fit; rows break the rules;
-                `propensity` or `weight` is there already; the frame has no rows, or is a log of clicks alone.
+            UsageError: `frame` is of no such kind, an option is out of range, or the click model has no examination
+                probability of rows.
+            SchemaError: a column is missing, occurs twice or has another type than in the fit; rows break the rules;
+                `propensity` or `weight` already exists; the frame has no rows, or holds only clicks.
             IdentifiabilityError: clicks have no propensity, and `unidentified` is error.
         """
         roles = Roles(
-            frames.checked_names("session", session),
-            frames.checked_names("query", query),
-            frames.checked_names("doc", doc),
-            frames.name_or_none("position", position),
-            frames.name_or_none("click", click),
-            frames.name_or_none("weight-column", weight_column),
+            frames.parse_names("session", session),
+            frames.parse_names("query", query),
+            frames.parse_names("doc", doc),
+            frames.parse_optional_name("position", position),
+            frames.parse_optional_name("click", click),
+            frames.parse_optional_name("weight-column", weight_column),
         )
         options = WeightOptions(min_propensity, self_normalize)
         return frames.weigh(frame, self._fitted, roles, options, propensity, on_bad_rows, unidentified)
@@ -418,7 +418,7 @@ class Result(_Concluded):
 
     @property
     def _name(self) -> str:
-        """What it is called in messages."""
+        """The name of the result in messages."""
         return f"the result of {self._described.command}" if self._is_temporary else str(self.place)
 
     def __fspath__(self) -> str:
@@ -429,26 +429,26 @@ class Result(_Concluded):
 
     @property
     def _title(self) -> str:
-        inputs = ", ".join(_in_words(each) for each in self._inputs[:_MOST_NAMED])
+        inputs = ", ".join(map(_input_name, self._inputs[:_MOST_NAMED]))
         more = ", ..." if len(self._inputs) > _MOST_NAMED else ""
         return f"posbias {self._described.command}{' of ' if inputs else ''}{inputs}{more}"
 
     def __str__(self) -> str:
-        held = self._described
-        command = None if self._is_temporary else held.next  # which would name the temporary directory
-        conclusion = Conclusion(held.verdict, held.conclusion, command, held.reasons)
-        return rendered(map(renderable, in_order(conclusion, held.printed, held.facts, details=False)))
+        described = self._described
+        command = None if self._is_temporary else described.next  # it would name the temporary directory
+        conclusion = Conclusion(described.verdict, described.conclusion, command, described.reasons)
+        return render_text(map(renderable, in_order(conclusion, described.printed, described.facts, details=False)))
 
     def _repr_html_(self) -> str:
-        """A short card for notebooks: the verdict, the curve, the table."""
+        """Return a short card for notebooks: the verdict, the curve, the table."""
         curve = self.propensities if f"{PROPENSITIES}.parquet" in self.files else None
-        return card(self._title, self.verdict, self.conclusion, self.warnings, curve, self._described.printed)
+        return html_card(self._title, self.verdict, self.conclusion, self.warnings, curve, self._described.printed)
 
 
-class Check(_Concluded):
-    """A look at a log: what is recognised, what is wrong with it, and what can be estimated from it."""
+class Check(_WithConclusion):
+    """The outcome of `posbias check`: the log as recognised, its faults, and the precision to expect of a fit."""
 
-    manifest: dict[str, Any]  # what `posbias check --json` prints
+    manifest: dict[str, Any]  # the content of `posbias check --json`
 
     def __init__(self, content: dict[str, Any]) -> None:
         self.manifest = content
@@ -458,19 +458,19 @@ class Check(_Concluded):
         return f"<posbias check: {self.verdict}>"
 
     def __str__(self) -> str:
-        return rendered(map(renderable, items_of_check(self.manifest, details=False)))
+        return render_text(map(renderable, items_of_check(self.manifest, details=False)))
 
     def _repr_html_(self) -> str:
-        """The same for notebooks."""
-        return card("posbias check", self.verdict, self.conclusion, self.warnings, None, [str(self)])
+        """Return a card for notebooks, with the printed text."""
+        return html_card("posbias check", self.verdict, self.conclusion, self.warnings, None, [str(self)])
 
 
 def open_result(path: str | PathLike[str]) -> Result:
-    """The result that a command wrote into a directory, or under a prefix of an object store.
+    """Open the result that a command wrote into a directory, or under a prefix of an object store.
 
     Raises:
-        LogFormatError: it is not there, is no result, or is damaged.
-        UsageError: it is no name of a place.
+        LogFormatError: the place does not exist, holds no result, or the result is damaged.
+        UsageError: `path` is empty, or neither text nor a path.
     """
     try:
         name = fsdecode(path)
@@ -482,26 +482,25 @@ def open_result(path: str | PathLike[str]) -> Result:
 
 
 def result_of(outcome: Outcome) -> Result:
-    """The result that a command has written."""
+    """Open the result of an outcome."""
     if outcome.place is None:
         raise TypeError("the command writes no result")
     return Result(outcome.place, outcome.inputs, outcome.temporary)
 
 
-def _in_words(value: object) -> str:
-    """What was read, by its name or its kind."""
+def _input_name(value: object) -> str:
     if isinstance(value, Result):
         return f"a result of {value.manifest['command']}"
     return frames.FRAME if frames.is_frame(value) else str(value)
 
 
 def _remove(process: int, temporary: ExitStack) -> None:
-    """Remove a temporary result; a process that was forked leaves it to the one that made it."""
+    """Remove a temporary result, but not from a forked child of the process that made it."""
     if process == getpid():
         temporary.close()
 
 
-# --- in notebooks: the printed text, and a short card in HTML ---
+# --- display in notebooks: the printed text, and a short card in HTML ---
 
 _TEXT_WIDTH = 120
 _MOST_ROWS, _MOST_WARNINGS = 10, 3
@@ -510,8 +509,8 @@ _LINES = ("#3b6fb6", "#b35900", "#1a7f37", "#8250df", "#c62828", "#57606a")
 _WIDTH, _HEIGHT, _MARGIN, _LEGEND = 360, 150, 28, 240  # pixels
 
 
-def rendered(contents: Iterable[RenderableType]) -> str:
-    """Sentences and tables as the command line prints them into a file."""
+def render_text(contents: Iterable[RenderableType]) -> str:
+    """Render sentences and tables as the command line prints them into a file."""
     console = SafeConsole(stderr=False, width_in_a_file=_TEXT_WIDTH)
     console.width = _TEXT_WIDTH
     with console.capture() as text:
@@ -520,7 +519,7 @@ def rendered(contents: Iterable[RenderableType]) -> str:
     return text.get().rstrip("\n")
 
 
-def card(
+def html_card(
     title: str,
     verdict: str,
     conclusion: str,
@@ -528,39 +527,36 @@ def card(
     propensities: pl.DataFrame | None,
     printed: Sequence[Printed],
 ) -> str:
-    """A card: the verdict, what speaks against the result, the curve, and the first table.
+    """Return a card in HTML: the verdict, warnings, the curve, and the first table or else the printed sentences.
 
-    It takes its colours of text and background from the notebook, light or dark.
+    Colours of text and background are those of the notebook, light or dark.
 
     Args:
-        title: what it is about.
-        verdict: in a word.
-        conclusion: in a sentence; may be empty.
+        title: the command and its inputs.
+        verdict: a word.
+        conclusion: a sentence; may be empty.
         warnings: sentences, of which the first are shown.
-        propensities: the table of a fit, if there is one.
-        printed: what the command prints.
+        propensities: the table of a fit; None without.
+        printed: sentences and tables that the command prints.
     """
-    table = next((one for one in printed if isinstance(one, PrintedTable)), None)
+    table = next((item for item in printed if isinstance(item, PrintedTable)), None)
     mark = f'<b style="color:{_COLOURS.get(verdict, "inherit")}">&#9679; {html_text(verdict)}</b>'
     parts = [f'<div style="margin-bottom:4px">{html_text(title)} {mark}</div>']
     parts += [f"<div>{html_text(conclusion[:1].upper() + conclusion[1:])}</div>"] if conclusion else []
     parts += [f'<div style="opacity:.8">&#9888; {html_text(each)}</div>' for each in warnings[:_MOST_WARNINGS]]
     more = len(warnings) - _MOST_WARNINGS
     parts += [f'<div style="opacity:.8">... and {more} more in <code>.warnings</code></div>'] if more > 0 else []
-    parts += [] if propensities is None else [curve_in_svg(propensities)]
+    parts += [] if propensities is None else [curve_svg(propensities)]
     if table is not None:
-        parts.append(_table(table))
+        parts.append(_html_table(table))
     else:
-        parts += [
-            f'<pre style="overflow-x:auto">{html_text(one, keep=chr(10))}</pre>'
-            for one in printed
-            if isinstance(one, str)
-        ]
+        texts = (html_text(item, keep="\n") for item in printed if isinstance(item, str))
+        parts += [f'<pre style="overflow-x:auto">{text}</pre>' for text in texts]
     return f'<div style="max-width:60em">{"".join(parts)}</div>'
 
 
-def _table(table: PrintedTable) -> str:
-    """The first rows of a table, without the columns that can be spared."""
+def _html_table(table: PrintedTable) -> str:
+    """Return the first rows of a table, without columns that can be spared."""
     columns = [column for column in table.columns if not column.spare]
     rows = list(zip(*(column.cells for column in columns), strict=True))
     heads = "".join(f"<th>{html_text(column.name)}</th>" for column in columns)
@@ -570,15 +566,15 @@ def _table(table: PrintedTable) -> str:
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{below}"
 
 
-def curve_in_svg(table: pl.DataFrame) -> str:
-    """Propensity by position with its interval, a line for each of the first contexts; nothing where none is known.
+def curve_svg(table: pl.DataFrame) -> str:
+    """Draw propensity by position with its interval, a line for each of the first contexts.
 
-    Nor where each has one position, as in a grid whose places are numbered.
+    Empty where no propensity is known, or where each context has a single position, as in a grid of numbered slots.
     """
-    apart = [name for name in table.columns[: table.columns.index(IMPRESSIONS)] if name != POSITION]
-    curves = plotted_curves(table, apart, where="propensities")
+    contexts = [name for name in table.columns[: table.columns.index(IMPRESSIONS)] if name != POSITION]
+    curves = plotted_curves(table, contexts, where="propensities")
     known = curves.cells.filter(pl.col(PROPENSITY).is_not_null())
-    if known.is_empty() or (apart and known[CONTEXT].n_unique() == known.height):
+    if known.is_empty() or (contexts and known[CONTEXT].n_unique() == known.height):
         return ""
     last = max(int(known["position"].max()), 2)  # type: ignore[arg-type]
     top = max(float(known.select(pl.max_horizontal(PROPENSITY, HIGH).max()).item()), 1.0)
@@ -599,7 +595,7 @@ def curve_in_svg(table: pl.DataFrame) -> str:
             drawn.append(f'<circle cx="{x}" cy="{y}" r="2.5" fill="{colour}"/>')
         points = " ".join(at(position, value) for position, value, _, _ in rows)
         drawn.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
-        name = f"{', '.join(apart).replace('_', ' ')} {label}".strip()
+        name = f"{', '.join(contexts).replace('_', ' ')} {label}".strip()
         drawn.append(
             f'<text x="{_WIDTH}" y="{_MARGIN + 14 * number}" font-size="11" fill="{colour}">{html_text(name)}</text>'
         )
@@ -615,23 +611,23 @@ def curve_in_svg(table: pl.DataFrame) -> str:
     )
     texts = "".join(f'<text x="{x}" y="{y}" font-size="11" fill="currentColor">{word}</text>' for x, y, word in words)
     label = f"Propensity by position, to {float(known.sort('position')['propensity'][-1]):.3g} at position {last:,}"
-    width = _WIDTH + (_LEGEND if apart else 0)
+    width = _WIDTH + (_LEGEND if contexts else 0)
     size = f'width="{width}" height="{_HEIGHT}" viewBox="0 0 {width} {_HEIGHT}"'
     return f'<svg {size} role="img" aria-label="{label}">{axes}{"".join(drawn)}{texts}</svg>'
 
 
-run = function_of("run", result_of)
-check = function_of("check", lambda outcome: Check(outcome.content))
-collect = function_of("collect", result_of)
-fit = function_of("fit", result_of)
-weight = function_of("weight", result_of)
-train = function_of("train", result_of)
-score = function_of("score", result_of)
-export = function_of("export", result_of)
-predict = function_of("predict", result_of)
-evaluate = function_of("evaluate", result_of)
-interleave = function_of("interleave", result_of)
-explore = function_of("explore", result_of)
-compare = function_of("compare", result_of)
-simulate = function_of("simulate", result_of)
-report = function_of("report", lambda outcome: cast("Path", outcome.place))
+run = command_function("run", result_of)
+check = command_function("check", lambda outcome: Check(outcome.content))
+collect = command_function("collect", result_of)
+fit = command_function("fit", result_of)
+weight = command_function("weight", result_of)
+train = command_function("train", result_of)
+score = command_function("score", result_of)
+export = command_function("export", result_of)
+predict = command_function("predict", result_of)
+evaluate = command_function("evaluate", result_of)
+interleave = command_function("interleave", result_of)
+explore = command_function("explore", result_of)
+compare = command_function("compare", result_of)
+simulate = command_function("simulate", result_of)
+report = command_function("report", lambda outcome: cast("Path", outcome.place))

@@ -1,4 +1,1 @@
-"""Output of a command: progress, tables, verdicts, the manifest and the exit code.
-
-It reports what was computed and computes nothing itself.
-"""
+"""Output of commands: progress, conclusion, tables, and the exit code. Nothing is computed here."""

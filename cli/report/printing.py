@@ -1,13 +1,12 @@
-"""What is printed of a result: a conclusion first, then tables, reasons for and against it, facts, and a curve.
+"""Printing of results: the conclusion first, then tables, reasons for and against it, facts, and a curve.
 
-The one place that prints them: while a command runs, and again by `posbias show`, on a terminal or as Markdown.
+Commands and `posbias show` print through here, on a terminal or as Markdown.
 
-Names, ids and texts of libraries come from outside. All that is printed passes `printable`: what a terminal would act
-on is written as an escape, and `***` stands for passwords and keys. Whatever does not pass it is escaped by the console
-when it is printed, so that nothing gets around.
+Names, ids and messages of libraries are untrusted. All text passes `printable`, which escapes control characters and
+masks passwords and keys as `***`; `SafeConsole` escapes once more whatever is rendered.
 
-A table is drawn on a terminal of any width. Where it does not fit, headings are folded, then columns that a reader
-needs last are left out, then the others stand in several tables below each other. No number is ever cut.
+A table is drawn on a terminal of any width. If it does not fit, headings are folded, then the least important columns
+are dropped, then the remaining columns are split into several tables. Numbers are never truncated.
 """
 
 import contextlib
@@ -32,25 +31,25 @@ from posbias.cli.messages import Level, capture_content, is_plain, print_message
 from posbias.core.errors import OutputError, escape_unseen, mask_secrets, mask_secrets_in_values, printable
 from posbias.io.fits.verdicts import label_in_words
 from posbias.io.jobs.tables import MOST_ROWS, Column, PrintedTable, more
-from posbias.io.results.conclusions import CAUTION, STOP, Conclusion, Printed, Reason, Severity, condition_of
+from posbias.io.results.conclusions import CAUTION, STOP, Conclusion, Printed, Reason, Severity, condition_code
 from posbias.io.results.manifest import json_text
 
 _WIDTH_IN_A_FILE = 120
 
 
 def line(text: str, style: str = "", *, whole: bool = False) -> Text:
-    """A line to print, or a cell of a table; Rich's own `Text` drops some control characters without a trace.
+    """Return a line, or a cell of a table, with control characters escaped; Rich's own `Text` drops some of them.
 
     Args:
-        text: what it says.
+        text: of the line.
         style: its colour, on a terminal.
-        whole: whether it is never broken, for those who copy or search it.
+        whole: whether to print it without line breaks, so that it can be copied or searched.
     """
     return Text(printable(text), style, no_wrap=whole or None, overflow="ignore" if whole else None)
 
 
 class SafeConsole(Console):
-    """A console that prints text as it is: no markup, no emoji, no colours but its own, and no control characters."""
+    """A console without markup, emoji and highlighting, which escapes control characters in all text."""
 
     def __init__(self, *, stderr: bool, width_in_a_file: int = _WIDTH_IN_A_FILE) -> None:
         super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
@@ -58,22 +57,17 @@ class SafeConsole(Console):
             self.width = width_in_a_file
 
     def render_str(self, text: str, **settings: Any) -> Text:  # noqa: ANN401 - as Rich has it
-        """Text from a string, which may be the cell of a table."""
+        """Render a string, such as a cell of a table, with secrets masked."""
         return super().render_str(escape_unseen(mask_secrets(text), keep="\n"), **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render what is printed: all of it passes here, and only Rich's own codes for the terminal are not text."""
+        """Render with text escaped; only Rich's own control codes remain."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(escape_unseen(segment.text, keep="\n"), segment.style)
 
 
-def stderr_console() -> Console:
-    """A console on stderr."""
-    return SafeConsole(stderr=True)
-
-
-def say(console: Console, content: RenderableType) -> None:
-    """Print a table or the like, unless stderr is full or gone: a result that stands does not depend on it."""
+def print_content(console: Console, content: RenderableType) -> None:
+    """Print a table or another renderable on stderr, or drop it if stderr cannot be written."""
     with contextlib.suppress(OSError):
         console.print(content, crop=False)
 
@@ -81,10 +75,10 @@ def say(console: Console, content: RenderableType) -> None:
 def print_on_stdout(
     contents: Iterable[RenderableType], as_json: object = None, *, width_in_a_file: int = _WIDTH_IN_A_FILE
 ) -> None:
-    """Print tables and sentences on stdout as a terminal or a file has room; or JSON instead.
+    """Print tables and sentences on stdout, or JSON in their place if `as_json` is not None.
 
     Raises:
-        OutputError: not all of it got through.
+        OutputError: stdout cannot be written.
     """
     if capture_content(mask_secrets_in_values(as_json)):
         return
@@ -98,7 +92,7 @@ def print_on_stdout(
 
 
 def check_stdout() -> None:
-    """Raise OutputError if not all that was printed got through."""
+    """Raise OutputError if output to stdout was lost."""
     lost = write_error(sys.stdout)
     if lost is not None:
         raise OutputError(f"stdout cannot be written: {lost}.")
@@ -112,7 +106,7 @@ _MARKS: dict[Severity, tuple[str, str, str]] = {
     "good": ("✔", "+", "green"),
     "note": ("-", "-", ""),
 }
-"""The mark of a severity, the same in ASCII, and its colour; in the order in which reasons are printed."""
+"""Mark, ASCII mark and colour of each severity, in the order in which reasons are printed."""
 
 _VERDICTS: dict[str, tuple[Severity, str]] = {
     "good": ("good", "Good"),
@@ -125,7 +119,7 @@ Item = Printed | Conclusion | Reason
 
 
 def in_order(conclusion: Conclusion, printed: Sequence[Printed], facts: Sequence[str], *, details: bool) -> list[Item]:
-    """All that is printed of a result, in its order; columns for `--details` alone only with `details`."""
+    """Return the printed items of a result in order; columns marked `detail` only with `details`."""
     tables = [
         each
         if details or isinstance(each, str)
@@ -137,38 +131,37 @@ def in_order(conclusion: Conclusion, printed: Sequence[Printed], facts: Sequence
 
 
 def renderable(item: Item, *, details: bool = False) -> RenderableType:
-    """An item as Rich prints it."""
+    """Return an item as a renderable of Rich."""
     if isinstance(item, str):
         return line(item)
     draw = partial(_draw_table, item) if isinstance(item, PrintedTable) else partial(_draw_marked, item, details)
-    return Drawn(draw)
+    return Drawing(draw)
 
 
 def markdown(items: Iterable[Item], *, details: bool) -> str:
-    """Items as paragraphs of Markdown, tables with all columns."""
+    """Return items as paragraphs of Markdown; tables with all columns."""
 
-    def plain(text: str) -> str:
-        """Text of which Markdown makes nothing else; an id may be anything."""
+    def escape(text: str) -> str:
         return _MARKDOWN.sub(r"\\\g<0>", printable(text).strip())
 
     blocks: list[str] = []
     for item in items:
         if not isinstance(item, PrintedTable):
-            blocks += map(plain, _lines(item, details))
+            blocks += map(escape, _lines(item, details))
             continue
-        named = [plain(column.name) for column in item.columns]
+        names = [escape(column.name) for column in item.columns]
         rules = ["---" if column.text else "---:" for column in item.columns]
-        cells = zip(*(map(plain, column.cells) for column in item.columns), strict=True)
-        rows = [f"| {' | '.join(row)} |" for row in (named, rules, *cells)]
-        blocks.append("\n".join([*rows, *(["", plain(item.more)] if item.more else [])]))
+        cells = zip(*(map(escape, column.cells) for column in item.columns), strict=True)
+        rows = [f"| {' | '.join(row)} |" for row in (names, rules, *cells)]
+        blocks.append("\n".join([*rows, *(["", escape(item.more)] if item.more else [])]))
     return "\n\n".join(blocks) + "\n"
 
 
 def print_items(items: Iterable[Item], console: Console, *, details: bool) -> None:
-    """Print items on stderr; where messages alone are printed, tables are left to the manifest."""
+    """Print items on stderr: on a console, or as messages without tables where `is_plain`."""
     for item in items:
         if not is_plain():
-            say(console, renderable(item, details=details))
+            print_content(console, renderable(item, details=details))
         elif not isinstance(item, PrintedTable):
             level = _LEVELS[item.severity] if isinstance(item, Reason) else "info"
             for text in _lines(item, details):
@@ -176,45 +169,42 @@ def print_items(items: Iterable[Item], console: Console, *, details: bool) -> No
 
 
 def print_warnings(conclusion: Conclusion, console: Console) -> None:
-    """Print the conclusion and what speaks against the result on stderr, where something does."""
+    """Print the conclusion and its cautions and stops on stderr, if there are any."""
     against = [reason for reason in conclusion.reasons if reason.severity in {CAUTION, STOP}]
     if against:
-        alone = structs.replace(conclusion, next=None, reasons=tuple(against))
-        print_items(in_order(alone, (), (), details=False), console, details=False)
+        conclusion = structs.replace(conclusion, next=None, reasons=tuple(against))
+        print_items(in_order(conclusion, (), (), details=False), console, details=False)
 
 
-def _lines(item: str | Conclusion | Reason, details: bool) -> list[str]:  # noqa: FBT001 - of one who decided
-    """The lines of an item, without its mark."""
+def _lines(item: str | Conclusion | Reason, details: bool) -> list[str]:  # noqa: FBT001 - as `renderable` has it
+    """Return the lines of an item, without its mark."""
     if isinstance(item, str):
         return [item]
     if isinstance(item, Conclusion):
-        label = f"{_VERDICTS[item.verdict][1]}{':' if condition_of(item.conclusion) is None else ','}"
+        label = f"{_VERDICTS[item.verdict][1]}{':' if condition_code(item.conclusion) is None else ','}"
         return [f"{label} {item.conclusion}", *([] if item.next is None else [f"next: {item.next}"])]
     sentences = item.sentence.split("\n") if item.code == "log-not-valid" else [item.sentence]
     return [*sentences, *([item.details] if details and item.details else [])]
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """What is drawn on a console within a width."""
+class Drawing:
+    """A renderable of Rich, drawn by a function for the width of the console."""
 
     draw: Callable[[Console, ConsoleOptions], RenderResult]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it."""
+        """Draw for the console's width."""
         return self.draw(console, options)
 
 
 def _draw_marked(
     item: Conclusion | Reason,
-    details: bool,  # noqa: FBT001 - of one who decided
+    details: bool,  # noqa: FBT001 - as `renderable` has it
     console: Console,
     options: ConsoleOptions,
 ) -> RenderResult:
-    """A conclusion or a reason behind its mark; on a terminal its lines are broken beside the mark.
-
-    In a file a mark and a text stand on one line, for those who search it.
-    """
+    """Draw a conclusion or a reason behind its mark: wrapped on a terminal, unbroken lines in a file."""
     in_bold = isinstance(item, Conclusion)
     severity = _VERDICTS[item.verdict][0] if isinstance(item, Conclusion) else item.severity
     sign, ascii_sign, colour = _MARKS[severity]
@@ -240,28 +230,28 @@ _MARKDOWN = re.compile(r"[\\`*_\[\]<>|~&]|^[-+#=]")
 
 
 def _draw_table(table: PrintedTable, console: Console, options: ConsoleOptions) -> RenderResult:
-    """A table, as much of it as there is room for."""
+    """Draw a table in the width of the console, with fewer columns or as several tables where it does not fit."""
     columns, width = table.columns, options.max_width
-    tables, kept = [_table(columns, folded=False)], list(columns)
+    tables, drawn = [_table(columns, folded=False)], list(columns)
     if _width(tables[0]) > width:
         for most in sorted({column.spare for column in columns}, reverse=True):
-            kept = [column for column in columns if column.spare <= most]
-            tables = [_table(kept, folded=True)]
+            drawn = [column for column in columns if column.spare <= most]
+            tables = [_table(drawn, folded=True)]
             if _width(tables[0]) <= width:
                 break
         else:
-            tables = [_table(group, folded=True) for group in _groups(kept, width)]
-    for drawn in tables:
-        yield from console.render(drawn, options.update(max_width=max(width, _width(drawn))))
+            tables = [_table(group, folded=True) for group in _groups(drawn, width)]
+    for part in tables:
+        yield from console.render(part, options.update(max_width=max(width, _width(part))))
     if table.more:
         yield line(table.more)
-    absent = [column.name for column in columns if column not in kept]
+    absent = [column.name for column in columns if column not in drawn]
     if absent:
         yield line(f"no room here for: {', '.join(absent)}")
 
 
 def _groups(columns: Sequence[Column], width: int) -> list[list[Column]]:
-    """The columns in groups that fit, each after the labels."""
+    """Split columns into groups whose tables fit into the width, each led by the label columns."""
     labels, others = ([column for column in columns if column.label is label] for label in (True, False))
     groups: list[list[Column]] = []
     group: list[Column] = []
@@ -286,11 +276,11 @@ def _table(columns: Sequence[Column], *, folded: bool) -> Table:
 
 
 def _width(table: Table) -> int:
-    """The columns of a terminal that a table takes at least: words fold at 16, numbers nowhere.
+    """Return the least width of a table in terminal columns; words may fold at 16, numbers do not.
 
-    As `Measurement.get` of the table says for a terminal without bounds, which takes a third of the time of printing.
+    Equal to Rich's `Measurement.get` without bounds, which takes a third of the time of printing.
     """
-    width = 2 * len(table.columns)  # a space beside each cell and before the first, and what divides them
+    width = 2 * len(table.columns)  # a space beside each cell and before the first, and dividers
     for column in table.columns:
         heading, *cells = (
             max(map(cell_len, text.splitlines()), default=0)
@@ -303,26 +293,30 @@ def _width(table: Table) -> int:
 
 # --- curves ---
 
-_NARROWEST, _TICK = 10, 12
-_ROOM = 1.25
-"""How much further than the largest propensity the axis goes; intervals may be far wider."""
+_MIN_ROOM, _TICK = 10, 12  # columns of the axis, and between its numbers
+_HEADROOM = 1.25
+"""End of the axis, as a multiple of the largest propensity; an interval may go far beyond."""
 
 
-def curve(table: pl.DataFrame, cells: Sequence[str]) -> Drawn:
-    """The curve of a table of propensities with the ends of their intervals, whose cells are in these columns."""
-    return Drawn(partial(_draw_curve, table, cells))
+def curve(table: pl.DataFrame, cells: Sequence[str]) -> Drawing:
+    """Return a drawing of `propensity`, `ci_low` and `ci_high` by cell, one line for each of the first cells.
+
+    Args:
+        table: of propensities.
+        cells: its columns that make up a cell.
+    """
+    return Drawing(partial(_draw_curve, table, cells))
 
 
 def _draw_curve(table: pl.DataFrame, cells: Sequence[str], console: Console, options: ConsoleOptions) -> RenderResult:  # noqa: ARG001 - as Rich calls it
-    """The first cells, each with a mark on an axis."""
     signs = "||-o>" if options.ascii_only else "├┤─●→"
     rows = table.head(MOST_ROWS).to_dicts()
     labels = [[printable(name).replace("_", " ") for name in cells]]
     labels += [[label_in_words(row[name]) for name in cells] for row in rows]
     widths = [max(map(len, column)) for column in zip(*labels, strict=True)]
-    room = max(options.max_width - sum(widths) - 2 * len(widths), _NARROWEST)
-    end = _ROOM * max([row["propensity"] for row in rows if row["propensity"] is not None], default=1.0)
-    # The numbers along the axis, where there is room; their distance is 1, 2 or 5 times a power of ten.
+    room = max(options.max_width - sum(widths) - 2 * len(widths), _MIN_ROOM)
+    end = _HEADROOM * max([row["propensity"] for row in rows if row["propensity"] is not None], default=1.0)
+    # The distance of numbers along the axis is 1, 2 or 5 times a power of ten.
     steps = (factor * 10.0**power for power in range(-31, 32) for factor in (1, 2, 5))
     step = next(step for step in steps if end / step <= max(room / _TICK, 1))
     ticks = ""
@@ -339,12 +333,12 @@ def _draw_curve(table: pl.DataFrame, cells: Sequence[str], console: Console, opt
 
 
 def _at(value: float, end: float, room: int) -> int:
-    """The column of a value on an axis from 0 to `end`; the last one for those beyond."""
+    """Return the column, from 0 to `room` - 1, of a value on an axis from 0 to `end`; larger values are clipped."""
     return min(max(round(value / end * (room - 1)), 0), room - 1)
 
 
 def _mark(propensity: float | None, low: float | None, high: float | None, signs: str, end: float, room: int) -> str:
-    """A propensity and its interval; below a limit where nothing else is known."""
+    """Return the line of a propensity with its interval, or of an upper limit alone (`low` and `propensity` None)."""
     if propensity is None and high is None:
         return "not identified"
     left_sign, right_sign, between, point, beyond = signs

@@ -1,4 +1,4 @@
-"""One result of a command: the directory that is written, and the messages meanwhile; and a result shown again."""
+"""Results of commands: written with progress and messages; and stored results shown again."""
 
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -23,18 +23,18 @@ from posbias.cli.interrupts import set_exit_code, silenced_by_a_signal
 from posbias.cli.messages import is_json, print_message, write_error
 from posbias.cli.options.groups import Form, PrintOptions
 from posbias.cli.report.printing import (
-    Drawn,
+    Drawing,
+    SafeConsole,
     check_stdout,
     curve,
     in_order,
     line,
     markdown,
+    print_content,
     print_items,
     print_on_stdout,
     print_warnings,
     renderable,
-    say,
-    stderr_console,
 )
 from posbias.core.errors import LogFormatError, UsageError, escape_unseen
 from posbias.io.fits.saved_fit import FitManifest, fits_of_values
@@ -47,13 +47,13 @@ from posbias.io.results.manifest import StoredResult, json_text, open_stored
 from posbias.io.results.outputs import output_directory
 from posbias.io.results.tables import PROPENSITIES, as_spreadsheet_columns, read_table
 
-_COUNTS_IN_FULL = 10_000
+_UNABBREVIATED = 10_000  # counts below are printed with all digits
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-_BAR_WIDTH = 14  # so that all fits into 80 columns
+_BAR_WIDTH = 14  # so that all columns fit into 80
 
 
 class _AmountColumn(ProgressColumn):
-    """Amount done, of how much, and the bytes read for it; or the progress that the stage reports."""
+    """Amount done of the total, with bytes read; or the note of the stage."""
 
     def render(self, task: Task) -> Text:
         if task.fields["note"]:
@@ -62,11 +62,11 @@ class _AmountColumn(ProgressColumn):
             return Text("")
         is_known = task.total is not None and not task.finished and task.completed <= task.total
         about = "about " if task.fields["estimated"] else ""
-        of_total = f" of {about}{_short(task.total)}" if is_known and task.total is not None else ""
-        amount = f"{_short(task.completed)}{of_total} {task.fields['unit']}"
+        total = f" of {about}{_short(task.total)}" if is_known and task.total is not None else ""
+        amount = f"{_short(task.completed)}{total} {task.fields['unit']}"
         size = task.fields["size"]
         if size and task.total:
-            factor, name = next((known for known in _UNITS if size >= known[0]), _UNITS[-1])
+            factor, name = next((unit for unit in _UNITS if size >= unit[0]), _UNITS[-1])
             share = min(task.completed / task.total, 1)  # in one unit: 6.1 of 24.4 MB
             done = "" if task.finished else f"{share * size / factor:.1f} of "
             amount += f", {done}{size / factor:.1f} {name}"
@@ -74,7 +74,7 @@ class _AmountColumn(ProgressColumn):
 
 
 class _TimeColumn(ProgressColumn):
-    """The time left; where nobody knows, or when the stage is done, the time that it took so far."""
+    """Time left; if unknown, or after the stage, the elapsed time."""
 
     max_refresh = 0.5
 
@@ -86,8 +86,8 @@ class _TimeColumn(ProgressColumn):
 
 
 def _short(count: float) -> str:
-    """A count in four or five characters: 9,999, 328k, 12.3M."""
-    if count < _COUNTS_IN_FULL:
+    """Return a count in four or five characters: 9,999, 328k, 12.3M."""
+    if count < _UNABBREVIATED:
         return f"{count:,.0f}"
     return f"{count / 1e3:.0f}k" if count < 1e6 else f"{count / 1e6:.1f}M"  # noqa: PLR2004 - a million
 
@@ -119,7 +119,7 @@ class _BarProgress:
 
 @contextmanager
 def show_progress(console: Console, *, quiet: bool) -> Generator[Progress]:
-    """Where stages are reported for as long as the block runs: bars on a terminal, else nowhere."""
+    """Yield a reporter of stages: bars on a terminal, else silent."""
     if quiet or is_json() or not console.is_terminal:
         yield SilentProgress()
         return
@@ -129,14 +129,14 @@ def show_progress(console: Console, *, quiet: bool) -> Generator[Progress]:
         _AmountColumn(),
         _TimeColumn(),
     )
-    # Rich would print what libraries write to the streams meanwhile itself, and act on the escapes in it.
+    # With redirection Rich would print output of libraries itself, and interpret escapes in it.
     bars = RichProgress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
     with silenced_by_a_signal(partial(setattr, console, "quiet", True)), bars:
         yield _BarProgress(bars)
-    console.quiet = False  # messages about a result that stands are printed, signal or not
+    console.quiet = False  # a signal may have set it; messages about a finished result are printed all the same
 
 
-def carry_out(
+def write_result(
     command: str,
     inputs: Sequence[str | Location],
     target: Location,
@@ -148,20 +148,23 @@ def carry_out(
     replaces_input: bool = False,
     waits: bool = False,
 ) -> int:
-    """Write a result whole or not at all, with its manifest last; then show what it says, and return the exit code.
+    """Write a result whole or not at all, with its manifest last; print its conclusion, and return the exit code.
 
     Args:
-        command: the command that runs.
-        inputs: the logs or statistics that are read.
-        target: where the result goes.
-        output: whether an old result may go, and how much is printed.
-        options: those that shaped the result, as the manifest lists them.
+        command: its name.
+        inputs: the logs or statistics.
+        target: the place of the result.
+        output: replacement of an old result, and printing.
+        options: for the manifest.
         work: makes the result.
-        also_read: what else is read, and must not be replaced either.
-        replaces_input: whether the result may replace an input; the caller sees to it that it holds all of that.
-        waits: whether to wait until another run that writes the target has ended; else that is an error.
+        also_read: further inputs, which must not be replaced.
+        replaces_input: whether the result may replace an input, because the caller knows that it contains the input.
+        waits: whether to wait for another run that writes the target, instead of raising OutputError.
+
+    Raises:
+        OutputError: the target cannot be written, must not be replaced, or is being written by another run.
     """
-    console = stderr_console()
+    console = SafeConsole(stderr=True)
     temporary = Path(str(options["temp-dir"])) if "temp-dir" in options else None
     protected = input_paths((*inputs, *also_read))
     if replaces_input:
@@ -187,7 +190,7 @@ def carry_out(
 def _report(
     result: Result, manifest: dict[str, object], target: Location, output: PrintOptions, console: Console
 ) -> int:
-    """Print the conclusion and what it rests on; return the exit code."""
+    """Print the conclusion, tables, reasons and facts; return the exit code."""
     conclusion, code = result.conclusion, result.exit_code
     items = in_order(conclusion, result.printed, result.facts, details=output.details)
     if output.quiet:
@@ -195,7 +198,7 @@ def _report(
     else:
         print_items(items, console, details=output.details)
         if result.curve is not None and not is_json() and console.is_terminal and sys.stdout.isatty():
-            say(console, curve(*result.curve))
+            print_content(console, curve(*result.curve))
     if not output.quiet:
         is_link = isinstance(target, Path) and target.is_symlink()
         print_message(f"written: {target}{f' (a symbolic link to {target.resolve()})' if is_link else ''}")
@@ -209,42 +212,30 @@ def _report(
     return code
 
 
-# --- a result that was written before, printed again: from its manifest and its tables alone ---
+# --- a stored result, printed again from its manifest and tables ---
 
 _TABLES = (
-    PROPENSITIES,
-    *(
-        "comparison",
-        "verdict",
-        "metrics",
-        "models",
-        "widths",
-        "feature_importance",
-        "learning_curve",
-        "truth",
-        "parameters_truth",
-        "parameters",
-    ),
+    *(PROPENSITIES, "comparison", "verdict", "metrics", "models", "widths"),
+    *("feature_importance", "learning_curve", "truth", "parameters_truth", "parameters"),
 )
-"""The table of a result, the first of these that it holds."""
-
 FILES = tuple(f"{name}.parquet" for name in _TABLES)
-"""Files to read beside the manifest."""
+"""Files to read beside the manifest; the first one that a result has is its table for --format csv."""
 
 
 def show_stored(place: Location, form: Form, *, plot: bool, details: bool) -> None:
-    """Print a result as it was printed when it was made, its table, or its manifest.
+    """Print a stored result as when it was made, or its table as CSV, or its manifest as JSON.
 
     Raises:
-        LogFormatError: it is not there, or is damaged.
-        UsageError: it has no such table, or no curve.
+        LogFormatError: the result does not exist, or is damaged.
+        UsageError: the result has no table, no curve, or nothing that it printed.
+        OutputError: stdout cannot be written.
     """
     with open_stored(place, FILES) as stored:
         if form == "json":
             typer.echo(json_text(stored.content).encode(), nl=False)
         elif form == "csv":
             table = as_spreadsheet_columns(_table(stored).lazy()).collect()
-            if sys.stdout.isatty():  # which would act on what a file holds as it is
+            if sys.stdout.isatty():  # a file gets the text unescaped
                 table = table.with_columns(cs.string().map_elements(escape_unseen, pl.String))
             typer.echo(table.write_csv().encode(), nl=False)
         else:
@@ -272,16 +263,16 @@ def _table(stored: StoredResult) -> pl.DataFrame:
     raise UsageError(f"--format csv: what `posbias {stored.command}` writes has no such table. Use --format json.")
 
 
-def _curve(stored: StoredResult) -> Drawn:
+def _curve(stored: StoredResult) -> Drawing:
     name = f"{PROPENSITIES}.parquet"
     if name not in stored.files:
         raise UsageError(
             f"--plot: {stored.folder} holds no {name}. Name a directory that `posbias fit` or `run` wrote."
         )
-    each = fits_of_values(stored)
-    if each:
+    fits = fits_of_values(stored)
+    if fits:
         raise UsageError(
-            f"--plot: {stored.folder} holds several fits (--for-each). Name one of them, such as {each[0]}."
+            f"--plot: {stored.folder} holds several fits (--for-each). Name one of them, such as {fits[0]}."
         )
     cells = stored.typed(FitManifest).counted.plan().cell_columns
     table = read_table(stored.folder / name)

@@ -1,4 +1,1 @@
-"""The steps of a command: from options to objects, then counting, fitting and writing training files.
-
-What is printed about a result is in `report`.
-"""
+"""The work of commands: from options to jobs, and the steps of `check`, `collect`, `train`, `simulate` and `demo`."""

@@ -1,4 +1,4 @@
-"""`check`: a log as it was recognised, its counts, and what to expect of a fit."""
+"""`check`: recognition of a log, its counts, and the precision to expect of a fit."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,11 +12,11 @@ import msgspec
 import polars as pl
 
 from posbias.cli.options.groups import CountingOptions, EstimationOptions, LogOptions
-from posbias.cli.options.inputs import QUERY_OF_SPARK
+from posbias.cli.options.inputs import SPARK_QUERY
 from posbias.cli.options.option import ROWS, changed_values, command_words, with_words
 from posbias.cli.options.rules import Situation, why_without_effect
 from posbias.cli.report.printing import Item, in_order
-from posbias.cli.work.execution import describe_log, open_engine, recognised_lines
+from posbias.cli.work.execution import log_description, log_lines, open_engine
 from posbias.cli.work.requests import resolve
 from posbias.core.arrays.linalg import preload_scipy
 from posbias.core.check import Clients, advice, number_of, position_rows, reasons_against
@@ -58,10 +58,10 @@ from posbias.io.results.conclusions import (
     Conclusion,
     Reason,
     conclude,
-    explained_by,
-    is_refused,
-    sections_of,
-    warnings_in,
+    conclusion_sections,
+    explained_codes,
+    has_stops,
+    warning_sentences,
 )
 from posbias.io.stores.store import find_statistics
 
@@ -70,7 +70,7 @@ _DECLARING_CLICKS = ("click_counts", "click_ranks", "null_click", "clicks")
 
 @dataclass(frozen=True)
 class LogView:
-    """How a log is read, by options and by what was recognised."""
+    """A log with the options to read it: the user's, and those of findings."""
 
     logs: tuple[str, ...]  # as named by the user
     log: LogOptions
@@ -78,18 +78,18 @@ class LogView:
     findings: tuple[Finding, ...] = field(default=())  # so far
 
     def with_findings(self, findings: Sequence[Finding]) -> "LogView":
-        """The same with findings, as if the user had given their options."""
+        """Return the view with further findings and their options set."""
+        if not findings:  # the opened log remains cached
+            return self
         words = [word for finding in findings for word in finding.options]
-        if not words:
-            return replace(self, findings=(*self.findings, *findings)) if findings else self
         log, counting = with_words(self.log, words), with_words(self.counting, words)
         return LogView(self.logs, log, counting, (*self.findings, *findings))
 
     def job(self) -> Job:
-        """The job that reads and counts the log.
+        """Return the job that reads and counts the log.
 
         Raises:
-            UsageError: an option cannot be read, or does not go with another one.
+            UsageError: an option cannot be parsed, or conflicts with another option.
         """
         return resolve(self.logs, self.log, self.counting, ())
 
@@ -104,17 +104,17 @@ class LogView:
         return replace(log, sources=tuple(with_quotes(log.sources)))
 
     def sources(self) -> list[Source]:
-        """The files of the log.
+        """Return the files of the log; none for statistics.
 
         Raises:
-            LogFormatError: there are none, or one cannot be read.
+            LogFormatError: there are no files, or a file cannot be read.
         """
         request = self.job().log
         return [] if request is None else with_quotes(request.sources())
 
     @property
     def options(self) -> dict[str, object]:
-        """Values of options by flag, but for those that would have no effect on a run."""
+        """Changed options by flag, without options that would have no effect on `posbias run`."""
         return self._options_of("run", self.log, self.counting)
 
     def _options_of(self, command: str, *groups: LogOptions | CountingOptions) -> dict[str, object]:
@@ -128,17 +128,17 @@ class LogView:
 
     @property
     def command(self) -> list[str]:
-        """The arguments of `posbias` that run the main job; `-o DIR` is still lacking."""
+        """The arguments of `posbias run` for this log, without `-o DIR`."""
         return ["run", *self._files, *command_words(self.options)]
 
     @property
-    def interleave(self) -> list[str]:
-        """Those that compare two rankers; the columns of these and `-o DIR` are still lacking."""
+    def interleave_command(self) -> list[str]:
+        """The arguments of `posbias interleave` for this log, without the columns of rankers and `-o DIR`."""
         return ["interleave", *self._files, *command_words(self._options_of("interleave", self.log))]
 
     @property
     def _files(self) -> list[str]:
-        if self.log.engine == "spark" and (self.log.table or self.logs == (QUERY_OF_SPARK,)):
+        if self.log.engine == "spark" and (self.log.table or self.logs == (SPARK_QUERY,)):
             return []
         return [f"./{name}" if name.startswith("-") and name != "-" else name for name in self.logs]
 
@@ -146,30 +146,30 @@ class LogView:
 Step = Callable[[LogView], list[Finding]]
 
 
-def _recognition_form(view: LogView) -> list[Finding]:
-    """The raw files of a source, or a table of events."""
+def _form(view: LogView) -> list[Finding]:
+    """Recognise raw files of a source, or a table of events."""
     of_rows = ("impression_where", "clicks", "click", "clicked", "click_ranks", "sql")
     if view.log.input_format != "auto" or any(getattr(view.log, name) for name in of_rows):
         return []
     try:
         return recognition.find_form(view.sources())
-    except PosbiasError:  # text of another dialect, which the next step looks for
+    except PosbiasError:  # text in a dialect that the next step recognises
         return []
 
 
 def _dialect(view: LogView) -> list[Finding]:
-    """How files of text are written."""
+    """Recognise the dialect of text files."""
     named = (view.log.separator, view.log.encoding, view.log.columns)
     if any(value is not None for value in named) or view.log.input_format not in ROWS:
         return []
     try:
         return recognition.find_dialects(view.sources())
-    except LogFormatError:  # of an encoding that must be named to open it
+    except LogFormatError:  # an encoding without which the file cannot be opened as a log
         return recognition.find_dialects(find_sources([name for name in view.logs if name != STANDARD_INPUT]))
 
 
 def _lists(view: LogView) -> list[Finding]:
-    """Lists of documents and clicks, where rows are no impressions that can be read as they are."""
+    """Recognise columns with lists of documents and clicks, one page per row."""
     if view.log.input_format not in {"auto", "nested"} or _is_set(view, "clicked", "list_separator", "clicks"):
         return []
     try:
@@ -182,7 +182,7 @@ def _lists(view: LogView) -> list[Finding]:
 
 
 def _values(view: LogView) -> list[Finding]:
-    """Words of the click column, and the form of times."""
+    """Recognise words of the click column, and the format of times."""
     log = view.opened
     if log.raw is not None or log.nesting is not None or log.click_sources:
         return []
@@ -194,7 +194,7 @@ def _values(view: LogView) -> list[Finding]:
 
 
 def _times(view: LogView) -> list[Finding]:
-    """The column of times."""
+    """Recognise the column of times."""
     log = view.opened
     timed = log if view.log.timestamp is not None else with_times(log)
     if timed is log:
@@ -206,7 +206,7 @@ def _times(view: LogView) -> list[Finding]:
 
 
 def _teams(view: LogView) -> list[Finding]:
-    """The column of the teams of interleaved pages."""
+    """Recognise the columns of teams and ranks of interleaved pages."""
     if view.log.input_format == "ubi":
         team, ranks = page_structure.find_teams_of_ubi(view.sources()), ()
     else:
@@ -216,22 +216,26 @@ def _teams(view: LogView) -> list[Finding]:
     if team is None:
         return []
     named = chain(("--team", team), *zip(("--rank-a", "--rank-b"), ranks, strict=False), ("-o", "DIR"))
-    text = f"{team!r} says which of two rankers picked a document: `posbias {shlex.join([*view.interleave, *named])}`"
+    command = f"posbias {shlex.join([*view.interleave_command, *named])}"
+    text = f"{team!r} says which of two rankers picked a document: `{command}`"
     if not ranks or view.log.stratify or view.log.impressions:
         return [Finding(f"{text} compares them")]
-    apart = tuple(chain.from_iterable(("--stratify", rank) for rank in ranks))
-    return [Finding(f"{text} compares them, and a fit keeps apart what their lists show", apart)]
+    strata = tuple(chain.from_iterable(("--stratify", rank) for rank in ranks))
+    return [Finding(f"{text} compares them, and a fit keeps apart what their lists show", strata)]
+
+
+def _roles(view: LogView) -> list[Finding]:
+    """Recognise columns of roles by their values, where no name is well known."""
+    return recognition.find_roles(lambda: view.opened, view.sources)
 
 
 STEPS: tuple[Step, ...] = (
-    _recognition_form,
+    _form,
     _dialect,
-    _recognition_form,  # again: a table of events has columns only once its dialect is known
+    _form,  # again: a table of events has columns only once its dialect is known
     _lists,
-    lambda view: recognition.find_roles(lambda: view.opened, view.sources),
-    lambda view: recognition.find_roles(
-        lambda: view.opened, view.sources
-    ),  # again: an error of the first hides guesses for others
+    _roles,
+    _roles,  # again: an error about one role hides guesses for others
     _values,
     lambda view: [] if _is_set(view, "impressions", "click_counts") else recognition.find_sums(view.opened),
     lambda view: [] if view.log.position_base else recognition.find_position_base(view.opened),  # of events, too
@@ -246,14 +250,14 @@ STEPS: tuple[Step, ...] = (
     lambda view: [] if _takes_no_cells(view) else find_layout(view.opened),
     _teams,
 )
-"""Steps of the recognition, in this order. A log of raw files or events has no rows before these are read."""
+"""Steps of the recognition, in this order; each step sees the findings of the previous steps."""
 
 
 def recognise(view: LogView) -> LogView:
-    """Take the steps.
+    """Return the view with the findings of all `STEPS`.
 
     Raises:
-        PosbiasError: the log cannot be read at all.
+        PosbiasError: the log cannot be read, or statistics are named.
     """
     if find_statistics(view.logs):
         raise UsageError(
@@ -266,14 +270,14 @@ def recognise(view: LogView) -> LogView:
 
 
 def _is_set(view: LogView, *names: str) -> bool:
-    """Whether one of these options is set, or the log has no rows yet to look at."""
+    """Whether one of these options is set, or the log is of raw files or events, without rows of impressions."""
     if view.log.input_format not in ROWS or view.log.impression_where:
         return True
     return any(getattr(view.log, name) for name in names)
 
 
 def _takes_no_cells(view: LogView) -> bool:
-    """Whether the log has none of cells of several columns: another model, or no rows of impressions."""
+    """Whether cells of several columns do not apply: another model than PBM, --cell is set, or sums are read."""
     return view.counting.model not in {None, PBM} or _is_set(view, "cell", "impressions")
 
 
@@ -283,17 +287,17 @@ _HARMLESS = frozenset(map(why_rejected, HARMLESS))
 
 
 def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
-    """Look at a log; return the options with what was recognised, and what `--json` prints.
+    """Recognise and count a log; return the view with all findings, and the content of `--json`.
 
     Raises:
-        PosbiasError: the log cannot be read at all, or the options do not go together.
+        PosbiasError: the log cannot be read, or options conflict.
     """
     with progress.stage("recognising"):
         view = recognise(view)
     job = replace(view, counting=replace(view.counting, model=PBM)).job()
     log, plan = job.open_log(), job.plan
     read, look, clients, faults, feedback = None, None, None, list[Reason](), list[Reason]()
-    # What breaks the rules is counted and left out here: that it would stop a run is then reported with the rest.
+    # Bad rows are dropped and counted: that they would stop a run is reported with the other findings.
     with open_engine(replace(view.log, on_bad_rows="drop"), Path("check")) as engine:
         try:
             with preload_scipy():
@@ -301,7 +305,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
         except SchemaError as error:
             stops = [printable_lines(error.lines)]
         else:
-            stops = [  # guesses that would make an estimate worthless if wrong: that positions go on from page to page
+            stops = [  # a wrong guess that positions continue from page to page would make an estimate worthless
                 f"positions rest on a guess: {each.text}. If so, say {shlex.join(each.options)}, else --page none."
                 for each in view.findings
                 if "--page" in each.options
@@ -325,13 +329,13 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             by_values = (option for option in clicks if not has_role_word(CLICK, option[1]))
             guessed = {"click_by_values": shlex.join(chain(*by_values))}
             faults = faults_in(profile(read, facts, plan, pages, first) | profile_of_days(lost, log) | guessed)
-            # A run finds times in the rows that a form makes of raw files, too.
-            made = with_times(read.log) if view.log.timestamp is None else read.log
-            of_times = replace(read.plan, period=read.plan.period and "quarter")
-            if look is not None and not stops and read.plan.period is None and made.roles.timestamp is None:
+            # As in a run, rows made of raw files may have a column of times.
+            timed = with_times(read.log) if view.log.timestamp is None else read.log
+            if look is not None and not stops and read.plan.period is None and timed.roles.timestamp is None:
                 feedback = [row_order_reason(order_of_log(read, read.plan))]
             elif look is not None and not stops:
-                feedback = feedback_before_a_run(order_of_log(read, of_times))
+                by_quarter = replace(read.plan, period=read.plan.period and "quarter")
+                feedback = feedback_before_a_run(order_of_log(read, by_quarter))
     return view, mask_secrets_in_values(_content(view, log, read, look, clients, faults, feedback, stops))
 
 
@@ -345,59 +349,59 @@ def _content(
     feedback: Sequence[Reason],
     stops: Sequence[str],
 ) -> dict[str, Any]:
-    """All findings, as one plain object, under names that stay."""
+    """Return the content of `--json`: the conclusion, the log as recognised, its counts, and the outlook."""
     model = view.counting.model or PBM
     reasons = [Reason("log-not-valid", STOP, sentence) for sentence in stops]
     reasons += [] if stops or read is None else lost_click_reasons(read.rows, read.clicks)
     reasons += [fault for fault in faults if fault.severity == STOP]
-    reasons += _against(log, look, model, refused=is_refused(reasons))
-    reasons += [] if is_refused(reasons) else feedback
+    reasons += _reasons_against(log, look, model, refused=has_stops(reasons))
+    reasons += [] if has_stops(reasons) else feedback
     estimate = None if look is None or model != PBM or stops else look.outlooks[0].estimate
     moves = any(reason.code == "ranker-may-learn" for reason in feedback)  # then a run compares within periods
     if look is not None and estimate is not None and not moves:
-        explained = explained_by(faults)
-        of_model = model_reasons(look.statistics, estimate.propensity, look.tests)
-        reasons += [doubt for doubt in of_model if doubt.severity in {CAUTION, STOP} and doubt.code not in explained]
+        explained = explained_codes(faults)
+        tested = model_reasons(look.statistics, estimate.propensity, look.tests)
+        reasons += [doubt for doubt in tested if doubt.severity in {CAUTION, STOP} and doubt.code not in explained]
     reasons += [fault for fault in faults if fault.severity != STOP]
     if look is not None and not stops:
-        known = {reason.code for reason in reasons}
-        would_help = advice(look.facts, look.moved, look.outlooks, by_cell=bool(log.roles.cell))
-        reasons += [Reason("advice", NOTE, sentence) for code, sentence in would_help.items() if code not in known]
-    following = None if is_refused(reasons) else _command_line(view.command)
+        codes = {reason.code for reason in reasons}
+        advised = advice(look.facts, look.moved, look.outlooks, by_cell=bool(log.roles.cell))
+        reasons += [Reason("advice", NOTE, sentence) for code, sentence in advised.items() if code not in codes]
+    following = None if has_stops(reasons) else _command_line(view.command)
     conclusion = conclude(_headline(look, model), reasons, following)
-    of_look = ("totals", "days", "positions", "pages", "queries", "client", "movement", "models")
+    measured = ("totals", "days", "positions", "pages", "queries", "client", "movement", "models")
     content = {
         "schema": SCHEMA,
-        **sections_of(conclusion),
+        **conclusion_sections(conclusion),
         "command": view.command,
         "carries_estimate": conclusion.verdict != "do not use",
-        "recognised": describe_log(log, view.findings),
+        "recognised": log_description(log, view.findings),
         "rows": None if read is None else msgspec.to_builtins(read.rows),
-        **dict.fromkeys(of_look),
-        **({"positions": [], "models": {}} if look is None else _of_look(look, model)),
+        **dict.fromkeys(measured),
+        **({"positions": [], "models": {}} if look is None else _measurements(look, model)),
         "client": clients and {"column": clients.column, "largest_share": clients.share, "rows": clients.rows},
-        "warnings": warnings_in(reasons),
+        "warnings": warning_sentences(reasons),
         "advice": [reason.sentence for reason in reasons if reason.code == "advice"],
     }
     return msgspec.to_builtins(content)  # values of contexts may be of any type
 
 
-def _against(log: Log, look: LogSurvey | None, model: str, *, refused: bool) -> Iterator[Reason]:
-    """Why the log cannot carry an estimate, and a column that was not used."""
+def _reasons_against(log: Log, look: LogSurvey | None, model: str, *, refused: bool) -> Iterator[Reason]:
+    """Yield reasons why the log does not support an estimate, and a caution about an unused column of counts."""
     sentences: list[str] = []
     if look is None:
         sentences = [] if refused else ["The log holds no row that counts."]
     elif model in look.why_not:
         sentences = [f"{model}: {look.why_not[model]}."]
     elif not refused:
-        sentences = reasons_against(next(one for one in look.outlooks if one.model == model), look.facts)
+        sentences = reasons_against(next(each for each in look.outlooks if each.model == model), look.facts)
     yield from (Reason("no-estimate", STOP, sentence) for sentence in sentences)
     yield from (reason for reason in doubts(log) if reason.code == "counts-not-used")
 
 
 def _headline(look: LogSurvey | None, model: str) -> str:
-    """How much of the log can be estimated, and how well."""
-    outlook = None if look is None else next((one for one in look.outlooks if one.model == model), None)
+    """Return a sentence on the number of identified cells, and their largest standard error."""
+    outlook = None if look is None else next((each for each in look.outlooks if each.model == model), None)
     if look is None or outlook is None or not len(outlook.errors):
         return "the log is read"
     identified, number = int(outlook.cells["identified"].sum()), outlook.cells.height
@@ -408,7 +412,8 @@ def _headline(look: LogSurvey | None, model: str) -> str:
     )
 
 
-def _of_look(look: LogSurvey, wanted: str) -> dict[str, Any]:
+def _measurements(look: LogSurvey, wanted: str) -> dict[str, Any]:
+    """Return the measured sections of `--json`; `wanted` is the model that a run would fit."""
     facts, moved, pages, days = look.facts, look.moved, look.pages, list(map(str, look.details.days))
     documents, documents_exact = number_of(look.details.docs)
     models: dict[str, dict[str, Any]] = {}
@@ -458,9 +463,9 @@ def _of_look(look: LogSurvey, wanted: str) -> dict[str, Any]:
 
 
 def items_of_check(content: Mapping[str, Any], *, details: bool) -> list[Item]:
-    """All that is printed of a log."""
+    """Return the printed items of the content of `--json`."""
     tables = [_positions(content)] if content["positions"] else []
-    facts = [*recognised_lines(content["recognised"]), *_totals(content), *_pages(content)]
+    facts = [*log_lines(content["recognised"]), *_totals(content), *_pages(content)]
     facts += _models(content) if details else []
     facts += [f"read by: {_command_line(content['command'])}"] if content["next"] is None else []
     return in_order(conclusion_of(content), tables, facts, details=details)
@@ -471,7 +476,7 @@ def _command_line(command: Sequence[str]) -> str:
 
 
 def conclusion_of(content: Mapping[str, Any]) -> Conclusion:
-    """The conclusion in what `--json` prints."""
+    """Return the conclusion in the content of `--json`."""
     return msgspec.convert({name: content[name] for name in Conclusion.__struct_fields__}, Conclusion)
 
 
@@ -503,8 +508,8 @@ def _positions(content: Mapping[str, Any]) -> PrintedTable:
         return f"{cell['std_error']:.3f}" if cell["std_error"] else "reference"
 
     rows, pbm = content["positions"], content["models"].get(PBM)
-    of_pbm: Sequence[Mapping[str, Any]] = () if pbm is None else pbm["cells"]
-    cells = {cell["position"]: cell for cell in of_pbm}
+    pbm_cells: Sequence[Mapping[str, Any]] = () if pbm is None else pbm["cells"]
+    cells = {cell["position"]: cell for cell in pbm_cells}
     rates = (interval_in_words(row["ctr_low"], row["ctr_high"], ".4f") for row in rows)
     columns = [
         Column("position", first(str(row["position"]) for row in rows), label=True),
@@ -513,11 +518,11 @@ def _positions(content: Mapping[str, Any]) -> PrintedTable:
         Column("click\nrate", first(f"{row['ctr']:.4f}" for row in rows)),
         Column("95 %\ninterval", first(rates), spare=1),
     ]
-    if cells and len(cells) == len(of_pbm):  # else a position has several cells, one per context
+    if cells and len(cells) == len(pbm_cells):  # else a position has several cells, one per context
         share = content["models"][PBM]["share_of_queries"]
-        known = [cells.get(row["position"], {}) for row in rows]
-        linking = (f"{cell.get('linking_clicks', 0.0) / share:,.0f}" for cell in known)
-        columns.append(Column("error to\nexpect", first(map(error, known)), spare=2))
+        cell_of_row = [cells.get(row["position"], {}) for row in rows]
+        linking = (f"{cell.get('linking_clicks', 0.0) / share:,.0f}" for cell in cell_of_row)
+        columns.append(Column("error to\nexpect", first(map(error, cell_of_row)), spare=2))
         columns.append(Column("linking\nclicks", first(linking), spare=3))
     return PrintedTable(tuple(columns), more(len(rows), "positions (--json has all)"))
 

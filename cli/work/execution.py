@@ -1,4 +1,4 @@
-"""The one way from a job to its exit code, or to what `--dry-run` prints."""
+"""From a job to its exit code, or to the output of --dry-run."""
 
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -11,7 +11,7 @@ from posbias.cli.messages import print_message
 from posbias.cli.options.groups import LogOptions, PrintOptions, ResultOptions
 from posbias.cli.options.option import parse_memory
 from posbias.cli.report.printing import line, print_on_stdout
-from posbias.cli.report.result import carry_out
+from posbias.cli.report.result import write_result
 from posbias.core.errors import OutputError, mask_secrets_in_values, plural
 from posbias.core.schema import CLICK, DOC, IMPRESSIONS, POSITION, QUERY, SESSION, WEIGHT
 from posbias.io.engines.engine import Engine
@@ -31,7 +31,7 @@ from posbias.io.places.temporary import shared_place
 from posbias.io.results.outputs import check_output
 
 
-def carry_out_job(
+def run_job(
     command: str,
     job: Job,
     log: LogOptions,
@@ -43,37 +43,42 @@ def carry_out_job(
     *,
     waits: bool = False,
 ) -> int:
-    """Do the work of a command, once its options are known to go together; return the exit code.
+    """Run a command on a validated job, or rehearse it with --dry-run; return the exit code.
 
     Args:
         command: its name.
-        job: what it reads.
-        log: how, and with which engine.
-        target: where the result goes.
-        output: whether an old result may go, and how much is printed.
-        options: those that shaped the result.
-        also_read: what is read beside the job, and must not be replaced either.
+        job: the inputs.
+        log: options of reading, and the engine.
+        target: the place of the result.
+        output: replacement of an old result, and printing.
+        options: for the manifest.
+        also_read: further inputs, which must not be replaced.
         work: makes the result.
-        waits: whether to wait until another run that writes the target has ended; else that is an error.
+        waits: whether to wait for another run that writes the target, instead of raising OutputError.
     """
     also_read = [*also_read, *(log.clicks or ())]
     if output.dry_run:
-        return rehearse(command, job, log, target, output, also_read)
+        return dry_run(command, job, log, target, output, also_read)
 
     def in_engine(result: Result) -> None:
         with open_engine(log, target, result.facts) as engine:
             work(engine, result)
 
-    return carry_out(command, job.inputs, target, output, options, in_engine, also_read, waits=waits)
+    return write_result(command, job.inputs, target, output, options, in_engine, also_read, waits=waits)
 
 
 @contextmanager
 def open_engine(log: LogOptions, output: Location, facts: list[str] | None = None) -> Generator[Engine]:
-    """The engine, with a directory for temporary files for as long as the block runs.
+    """Open the engine, with a directory for temporary files, while the block runs.
+
+    Args:
+        log: options of reading, memory and engine.
+        output: the place of the result; temporary files of Spark go beside it.
+        facts: a list to which a sentence about the Spark session is added.
 
     Raises:
-        UsageError: an option does not go with the engine.
-        OutputError: there is no place for temporary files.
+        UsageError: an option conflicts with the engine.
+        OutputError: the directory for temporary files does not exist.
         EngineError: the engine cannot start.
     """
     install_over_polars()
@@ -83,8 +88,8 @@ def open_engine(log: LogOptions, output: Location, facts: list[str] | None = Non
             yield LocalEngine(memory, scratch, log.on_bad_rows, log.check_pages)
         return
     place = shared_place(log.temp_dir, output)
-    from posbias.io.engines.spark import SparkEngine  # noqa: PLC0415 - only where it is requested
-    from posbias.io.engines.spark_session import about_session, open_session  # noqa: PLC0415 - only where it is requested
+    from posbias.io.engines.spark import SparkEngine  # noqa: PLC0415 - only for Spark
+    from posbias.io.engines.spark_session import about_session, open_session  # noqa: PLC0415 - only for Spark
 
     with (
         _scratch(place, hidden=True) as scratch,
@@ -106,8 +111,8 @@ def _scratch(parent: Path, *, hidden: bool) -> Generator[Path]:
         yield scratch
 
 
-SCHEMA_OF_REHEARSALS = "posbias.rehearsal"
-WRITTEN = {
+DRY_RUN_SCHEMA = "posbias.rehearsal"
+OUTPUTS = {
     "run": "propensities, attractiveness, training files, manifest",
     "fit": "propensities, attractiveness, manifest",
     "collect": "statistics, manifest",
@@ -116,10 +121,10 @@ WRITTEN = {
     "evaluate": "a table of values, manifest",
     "interleave": "the verdict, sums by day, manifest",
 }
-"""The output of each command, in words."""
+"""Descriptions of the output of each command."""
 
 
-def rehearse(
+def dry_run(
     command: str,
     job: Job,
     log: LogOptions,
@@ -129,19 +134,19 @@ def rehearse(
     *,
     replaces_input: bool = False,
 ) -> int:
-    """Say what a command would do, once its options are known to go together; return the exit code.
+    """Print what a command with a validated job would read and write; return the exit code.
 
     Args:
         command: its name.
-        job: what it reads.
-        log: how.
-        target: where it writes.
-        output: whether an old result may go, and how much is printed.
-        also_read: what else is read, and must not be replaced either.
-        replaces_input: whether the result may replace an input, as it holds all of that.
+        job: the inputs.
+        log: options of reading.
+        target: the place of the result.
+        output: replacement of an old result, and printing.
+        also_read: further inputs, which must not be replaced.
+        replaces_input: whether the result may replace an input, because it contains the input.
 
     Raises:
-        PosbiasError: the command would fail with it before it reads a row.
+        PosbiasError: the error with which the command would end before it reads a row.
     """
     reads: dict[str, Any] = {"inputs": list(job.inputs), "also": [*map(str, also_read)]}
     warnings: list[str] = []
@@ -151,38 +156,32 @@ def rehearse(
         }
     else:
         opened = job.open_log()
-        reads["log"] = describe_log(opened)
+        reads["log"] = log_description(opened)
         reads["files"] = [str(source.path) for source in opened.sources]
         warnings = [reason.sentence for reason in doubts(opened)]
     paths = input_paths((*job.inputs, *also_read))
     paths += [path for path in (output.config, log.temp_dir) if path is not None]
     protected = [path for path in paths if not (replaces_input and is_same(path, target))]
     is_there = check_output(target, force=output.force, protected=protected)
-    writes = {"target": str(target), "what": WRITTEN[command], "replaces": is_there}
-    content = {
-        "schema": SCHEMA_OF_REHEARSALS,
-        "command": command,
-        "reads": reads,
-        "writes": writes,
-        "warnings": warnings,
-    }
+    writes = {"target": str(target), "what": OUTPUTS[command], "replaces": is_there}
+    content = {"schema": DRY_RUN_SCHEMA, "command": command, "reads": reads, "writes": writes, "warnings": warnings}
     content = mask_secrets_in_values(content)
     reads = content["reads"]
-    lines = recognised_lines(reads["log"]) if "log" in reads else []
-    for name, held in reads.get("statistics", {}).items():
-        days = "" if not held["days"] else f", {plural(len(held['days']), 'days')}"
-        lines.append(f"statistics: {name}, {plural(held['parts'], 'parts')}{days}")
+    lines = log_lines(reads["log"]) if "log" in reads else []
+    for name, entry in reads.get("statistics", {}).items():
+        days = "" if not entry["days"] else f", {plural(len(entry['days']), 'days')}"
+        lines.append(f"statistics: {name}, {plural(entry['parts'], 'parts')}{days}")
     lines += [f"also read: {name}" for name in reads["also"]]
     verb = "would replace" if is_there else "would write"
-    lines += [f"{verb}: {content['writes']['target']}, with {WRITTEN[command]}", "nothing was written (--dry-run)"]
+    lines += [f"{verb}: {content['writes']['target']}, with {OUTPUTS[command]}", "nothing was written (--dry-run)"]
     print_on_stdout([] if output.quiet else map(line, lines), content if output.json else None)
     for warning in content["warnings"]:
         print_message(warning, level="warning")
     return DONE
 
 
-def describe_log(log: Log, findings: Sequence[Finding] = ()) -> dict[str, Any]:
-    """The form, files and columns of a log, each column with its type as the files have it, and findings about it."""
+def log_description(log: Log, findings: Sequence[Finding] = ()) -> dict[str, Any]:
+    """Return the form, files, columns by role with their types in the files, and findings of a log, as plain data."""
     roles, form = log.roles, "flat" if log.nesting is None else "nested"
     if log.raw is not None:
         form = log.raw.name
@@ -196,12 +195,12 @@ def describe_log(log: Log, findings: Sequence[Finding] = ()) -> dict[str, Any]:
         WEIGHT: roles.weight,
         "timestamp": roles.timestamp,
     }
-    played = {SESSION: roles.session, QUERY: roles.query, DOC: roles.doc}
-    played |= {role: (name,) for role, name in single.items() if name is not None}
+    names_by_role = {SESSION: roles.session, QUERY: roles.query, DOC: roles.doc}
+    names_by_role |= {role: (name,) for role, name in single.items() if name is not None}
     schema = {} if log.raw is not None and log.raw.reads_lines else dict(schema_of(log.sources[0]))
     columns = {
         role: [{"column": name, "type": str(schema[name]) if name in schema else None} for name in names]
-        for role, names in played.items()
+        for role, names in names_by_role.items()
         if names and not any(name.startswith(RESERVED_PREFIX) for name in names)
     }
     return {
@@ -224,12 +223,12 @@ _FORMS = {
 }
 
 
-def recognised_lines(log: Mapping[str, Any]) -> list[str]:
-    """The files, the column of each role, and what was recognised beside them."""
+def log_lines(log: Mapping[str, Any]) -> list[str]:
+    """Return lines about the files, the columns of each role, and the findings of a `log_description`."""
     form = _FORMS[log["form"]] if log["form"] in _FORMS else get_form(log["form"]).title
     roles: list[str] = []
-    for role, held in log["columns"].items():
-        columns = [of["column"] if of["type"] is None else f"{of['column']} ({of['type']})" for of in held]
+    for role, entries in log["columns"].items():
+        columns = [each["column"] + (f" ({each['type']})" if each["type"] is not None else "") for each in entries]
         roles.append(f"{role} {' and '.join(columns)}")
     lines = [f"log: {plural(log['files'], 'files')} of {', '.join(log['formats'])}, {form}"]
     lines.append(f"columns: {'; '.join(roles)}")

@@ -1,4 +1,4 @@
-"""`train`: documents, the learner, its model and scores."""
+"""`train`: validate options, learn a ranker from counted clicks, write its model and scores."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from posbias.cli.options.groups import LearningOptions
-from posbias.cli.work.requests import requested_features
+from posbias.cli.work.requests import features_request
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import PENALTIES, Balance, ServingEngine
 from posbias.core.choices import LearningOptions as CoreOptions
@@ -43,7 +43,7 @@ from posbias.io.training.feature_parts import FeaturesRequest
 from posbias.io.training.laid_out import covariance_of_theta, examination_of
 
 _MOST_FEATURES = 10
-_LEAF, _LEAVES_OF = (10, 50), 100
+_LEAF_BOUNDS, _LEAVES = (10, 50), 100  # documents in a leaf: n / 100, within these bounds
 _BALANCES: dict[Balance, list[str]] = {
     "sqrt": ["a query counts by the square root of its impressions (balance=sqrt)"],
     "query": ["all queries count alike (balance=query)"],
@@ -52,9 +52,9 @@ _AGAINST = {NAIVE: "naive clicks", LOGGED: "the log's own order"}
 
 
 def _facts(learned: Learned, data: LearningData, measure: str) -> list[str]:
-    """Sentences on what was learnt from, and how well it fits by the measure of the learner."""
-    apart = f", {len(data.apart):,} of them held out" if len(data.apart) else ""
-    facts = [f"learnt from {data.n_documents:,} documents of {int(data.query[-1]) + 1:,} queries{apart}"]
+    """Return sentences on the training data, the loss of the last round, and the choice of the penalty."""
+    held_out = f", {len(data.apart):,} of them held out" if len(data.apart) else ""
+    facts = [f"learnt from {data.n_documents:,} documents of {int(data.query[-1]) + 1:,} queries{held_out}"]
     curve = learned.curve
     if curve.height:
         last = curve.filter(pl.col(ROUND) == learned.report.get("trees", curve[ROUND][-1])).row(-1, named=True)
@@ -62,7 +62,7 @@ def _facts(learned: Learned, data: LearningData, measure: str) -> list[str]:
         facts.append(f"round {last[ROUND]:,}: {measure} {', '.join(values)}")
     chosen_by = learned.report.get("regularization_chosen_by")
     if chosen_by is not None:
-        penalties = [one["regularization"] for one in chosen_by["tried"]]
+        penalties = [trial["regularization"] for trial in chosen_by["tried"]]
         facts.append(
             f"penalty {learned.report['regularization']:.3g}: the best of {len(penalties)} from {min(penalties):.3g} "
             f"to {max(penalties):.3g} for {chosen_by['impressions_apart']:,.0f} impressions that were set apart "
@@ -71,14 +71,14 @@ def _facts(learned: Learned, data: LearningData, measure: str) -> list[str]:
     return facts
 
 
-def _gains(chosen: Sequence[Reason]) -> str:
-    """How much better a ranker is than naive clicks and the log's own order, in the conclusion."""
-    gains = [reason.figures for reason in chosen if "gain" in reason.figures]
-    return ": " + " and ".join(f"{of['gain']:+.1%} against {of['against']}" for of in gains) if gains else ""
+def _gains(reasons: Sequence[Reason]) -> str:
+    """Return the end of a headline: the gains of a ranker over naive clicks and the log's own order."""
+    gains = [reason.figures for reason in reasons if "gain" in reason.figures]
+    return ": " + " and ".join(f"{each['gain']:+.1%} against {each['against']}" for each in gains) if gains else ""
 
 
-def _chosen(chosen: Mapping[str, Any]) -> list[Reason]:
-    """The ranker of `auto`, and how much better it is than naive clicks and the log's own order."""
+def _choice_reasons(chosen: Mapping[str, Any]) -> list[Reason]:
+    """Return the parts of the ranker that `auto` chose, and its gains over naive clicks and the log's own order."""
     shares = {name: share for name, share in chosen["shares"].items() if round(share, 2)}
     if not chosen["queries"]:
         sentence = f"The ranker is {next(iter(shares))}: there are too few queries to compare it with others."
@@ -94,7 +94,7 @@ def _chosen(chosen: Mapping[str, Any]) -> list[Reason]:
     for name, gain in chosen["against"].items():
         if not gain["of"] > 0:
             continue
-        value, low, high = (gain[of] / gain["of"] for of in ("difference", "ci_low", "ci_high"))
+        value, low, high = (gain[name] / gain["of"] for name in ("difference", "ci_low", "ci_high"))
         words = "beats" if low > 0 else "loses to" if high < 0 else "may be no better and no worse than"
         sentence = (
             f"It {words} {_AGAINST[name]} by clicks of {chosen['queries']:,} queries held out in turn, corrected for "
@@ -107,7 +107,7 @@ def _chosen(chosen: Mapping[str, Any]) -> list[Reason]:
 
 
 def _importance(table: pl.DataFrame) -> list[Printed]:
-    """The features that lowered the loss most."""
+    """Return a heading and a table of the features with the largest gains."""
     total = float(table["gain"].sum()) or 1.0
     top = table.head(_MOST_FEATURES)
     rest = table.height - _MOST_FEATURES
@@ -120,31 +120,25 @@ def _importance(table: pl.DataFrame) -> list[Printed]:
 
 
 @dataclass(frozen=True)
-class Request:
-    """A request to learn a ranker.
-
-    Attributes:
-        learner: how.
-        options: as it takes them.
-        given: options of the command line.
-    """
+class LearningRequest:
+    """A request to learn a ranker."""
 
     learner: Learner
-    options: CoreOptions
-    given: LearningOptions
-    propensities: str | None  # where they come from
-    score: str | None  # of the ranker, if the learner looks at one
+    options: CoreOptions  # of the learner
+    given: LearningOptions  # of the command line
+    propensities: str | None  # the directory of a fit, or a table
+    score: str | None  # the column of the ranker's score, where the learner takes one
     features: FeaturesRequest
 
     @property
     def uses_propensities(self) -> bool:
-        """Whether the learner takes theta, with these options."""
+        """Whether the learner takes propensities with these options."""
         switch = self.learner.theta_for
         return self.learner.uses_propensities and (switch is None or getattr(self.options, switch))
 
     @property
     def settings(self) -> dict[str, object]:
-        """The options of the learner itself, as they are set or by default."""
+        """The options that the learner takes, where they have a value."""
         return {
             name: value
             for name, value in vars(self.options).items()
@@ -152,11 +146,11 @@ class Request:
         }
 
 
-def requested(given: LearningOptions, propensities: str | None) -> Request:
-    """Read the options, and find wrong ones before anything is read.
+def learning_request(given: LearningOptions, propensities: str | None) -> LearningRequest:
+    """Validate the options of a learner.
 
     Raises:
-        UsageError: a value is out of range, or something that the learner needs is not named.
+        UsageError: a value is out of range, or features or propensities that the learner needs are missing.
         MissingExtraError: LightGBM is not installed.
     """
     learner = get_learner(given.learner)
@@ -184,21 +178,30 @@ def requested(given: LearningOptions, propensities: str | None) -> Request:
             "makes none. Leave it out."
         )
     score = given.ranker_score if "ranker_score" in learner.takes else None
-    request = Request(learner, options, given, propensities, score, requested_features(given, score))
+    request = LearningRequest(learner, options, given, propensities, score, features_request(given, score))
     if request.uses_propensities and propensities is None:
         raise UsageError(
             f"--learner {learner.name}: needs propensities. Name a directory of `posbias fit`: --propensities DIR."
         )
     if "trees" in learner.takes:
-        import_lightgbm()  # which takes a second where scikit-learn and pandas are installed
+        import_lightgbm()  # takes a second where scikit-learn and pandas are installed
     return request
 
 
-def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, engine: Engine, result: Result) -> None:
-    """Learn, and write the model, its scores and what it was learnt by.
+def learn(
+    counted: CountedLog, theta: ThetaEstimate | None, request: LearningRequest, engine: Engine, result: Result
+) -> None:
+    """Learn a ranker, and write its model, its scores and learned propensities.
+
+    Args:
+        counted: clicks and impressions by document and cell.
+        theta: the propensities; 1 everywhere if None, or if the learner takes none.
+        request: learner, options and features.
+        engine: for the documents and their features.
+        result: to write into.
 
     Raises:
-        IdentifiabilityError: there is nothing to learn from.
+        IdentifiabilityError: no click has a propensity, or no row was placed at random.
     """
     learner, options, given = request.learner, request.options, request.given
     cells = counted.statistics.cells
@@ -210,19 +213,19 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
         covariance = covariance_of_theta(cells, chosen.table, theta)
         by_cell, across = counted.statistics.counts_by_cell(), learner.source == "counts"
         result.reasons += context_scale_reasons(counted, counted.plan, by_cell, chosen.table, engine, across=across)
-    documents = _as_served(
+    documents = _with_served_features(
         rankers.prepare(
             counted, examination, learner, request.features, request.score, given.validation, engine, result.progress
         ),
         given.for_engine,
         result,
     )
-    leaf = options.leaf_documents or min(max(documents.data.n_documents // _LEAVES_OF, _LEAF[0]), _LEAF[1])
-    options = replace(options, leaf_documents=leaf)
+    leaf = min(max(documents.data.n_documents // _LEAVES, _LEAF_BOUNDS[0]), _LEAF_BOUNDS[1])
+    options = replace(options, leaf_documents=options.leaf_documents or leaf)
     data, share = documents.data, options.negative_share if "negative_share" in learner.takes else 1.0
     balance = options.balance if "balance" in learner.takes else "traffic"
     data = replace(data, weight=balance_weights(data, balance), covariance=covariance)
-    leaks = [] if counted.plan.weighted else list(_made_of_clicks(documents))
+    leaks = [] if counted.plan.weighted else list(_click_features(documents))
     result.reasons += [*documents.reasons, *leaks]
     _check_clicks(documents, result)
     if data.randomized is not None and not data.randomized.n_entries:
@@ -238,7 +241,7 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
     )
     with result.progress.stage("writing", len(documents.parts)) as stage:
         scores = documents.by_part(_scores(learned.model, documents))
-        parts = (rankers.with_scores(rows, of_rows, is_probability=learner.is_probability) for rows, of_rows in scores)
+        parts = (rankers.with_scores(rows, values, is_probability=learner.is_probability) for rows, values in scores)
         rankers.write_scores(parts, result.folder, stage)
     about = {"name": learner.name, "reference": learner.reference, "measure": learner.measure, **learned.report}
     if "balance" in learner.takes:
@@ -246,12 +249,12 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
     sizes = {"documents": data.n_documents, "held_out": len(data.apart), "queries": int(data.query[-1]) + 1}
     result.content |= {"learner": about, "model": section, "documents": sizes, "features": documents.report}
     result.facts += [*_facts(learned, data, learner.measure), *_BALANCES.get(balance, [])]
-    chosen = _chosen(learned.report["chosen"]) if "chosen" in learned.report and not leaks else []
-    documents_of = f"{data.n_documents:,} documents of {counted_as(sizes['queries'], 'queries')}"
-    result.headline = f"a ranker is learnt from {documents_of}" + _gains(chosen)
+    chosen = _choice_reasons(learned.report["chosen"]) if "chosen" in learned.report and not leaks else []
+    source = f"{data.n_documents:,} documents of {counted_as(sizes['queries'], 'queries')}"
+    result.headline = f"a ranker is learnt from {source}" + _gains(chosen)
     result.reasons += [*chosen, *(reason(*warning) for warning in learned.warnings.items())]
-    theta_of = f"--propensities {quote(request.propensities or 'FIT')}"
-    result.next = f"posbias predict LATER_LOGS {theta_of} --scores {result.target}/scores.parquet -o predicted"
+    propensities = f"--propensities {quote(request.propensities or 'FIT')}"
+    result.next = f"posbias predict LATER_LOGS {propensities} --scores {result.target}/scores.parquet -o predicted"
     if learned.importance is not None:
         result.printed += _importance(rankers.importance_table(learned.importance, documents.features))
     if sampled is not data:
@@ -262,8 +265,10 @@ def learn(counted: CountedLog, theta: ThetaEstimate | None, request: Request, en
         )
 
 
-def _as_served(documents: rankers.Documents, engine: ServingEngine | None, result: Result) -> rankers.Documents:
-    """Documents with their features as a search engine has them, if one is named.
+def _with_served_features(
+    documents: rankers.Documents, engine: ServingEngine | None, result: Result
+) -> rankers.Documents:
+    """Return documents with features as a search engine computes them (single precision, perhaps 0 for missing).
 
     Raises:
         SchemaError: a feature is text.
@@ -283,15 +288,13 @@ def _as_served(documents: rankers.Documents, engine: ServingEngine | None, resul
     return replace(documents, data=replace(documents.data, features=served))
 
 
-def _made_of_clicks(documents: rankers.Documents) -> Iterator[Reason]:
-    """Features that know what is chance in the clicks of the log."""
+def _click_features(documents: rankers.Documents) -> Iterator[Reason]:
+    """Yield a reason if features are computed from the clicks of this log: they correlate with the clicks' noise."""
     data = documents.data
-    if data.features is None or (data.counts.clicks % 1).any():  # of sums of weights the chance is not known
+    if data.features is None or (data.counts.clicks % 1).any():  # the variance of sums of weights is unknown
         return
-    sums, at = (
-        sums_of_units(data.counts.only_cells(data.known), data.theta),
-        sampled_units(data.query, len(data.features.names)),
-    )
+    sums = sums_of_units(data.counts.only_cells(data.known), data.theta)
+    at = sampled_units(data.query, len(data.features.names))
     shares = shares_of_noise(data.features.rows[at], at, sums, data.query, documents.across_queries)
     if shares.any():
         names = ", ".join(repr(name) for name, share in zip(data.features.names, shares, strict=True) if share)
@@ -300,7 +303,7 @@ def _made_of_clicks(documents: rankers.Documents) -> Iterator[Reason]:
 
 
 def _rounds(learner: Learner, options: CoreOptions) -> int:
-    """At most so many trees, passes of a network, or steps of factors."""
+    """Return the largest number of trees, passes of a network, or steps of factors."""
     if "epochs" in learner.takes:
         return options.epochs
     if "steps" in learner.takes:
@@ -310,14 +313,14 @@ def _rounds(learner: Learner, options: CoreOptions) -> int:
 
 
 def _check_clicks(documents: rankers.Documents, result: Result) -> None:
-    """Check that there are clicks to learn from, and warn of those in cells without a propensity.
+    """Check that clicks have propensities, and add a reason about clicks in cells without a propensity.
 
     Raises:
-        IdentifiabilityError: there are none.
+        IdentifiabilityError: no click has a propensity.
     """
     data = documents.data
-    known = data.known[data.counts.cell]
-    clicks, learnt = float(data.counts.clicks.sum()), float(data.counts.clicks[known].sum())
+    has_propensity = data.known[data.counts.cell]
+    clicks, learnt = float(data.counts.clicks.sum()), float(data.counts.clicks[has_propensity].sum())
     result.content["clicks"] = {"learnt": learnt, "without_propensity": clicks - learnt}
     if not learnt:
         raise IdentifiabilityError(

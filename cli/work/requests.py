@@ -1,4 +1,4 @@
-"""Requests of jobs, made of options."""
+"""From options to jobs: validated plans of counts, models, training files and logs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from posbias.cli.options import groups
-from posbias.cli.options.inputs import exported, log_request, without_none
+from posbias.cli.options.inputs import drop_none, export_of, log_request
 from posbias.cli.options.option import parse_bins, parse_prior, parse_reference
 from posbias.core.choices import MODELS, LayoutOptions, RandomizedRows, Source
 from posbias.core.counts.checks import DEFAULT_MODEL, check_curves, check_named_columns, counted_model
@@ -38,7 +38,11 @@ if TYPE_CHECKING:
 
 
 def statistics_plan(log: groups.LogOptions, counting: groups.CountingOptions) -> StatisticsPlan:
-    """The plan of the counts."""
+    """Return the plan of the counts that options describe.
+
+    Raises:
+        UsageError: an option cannot be parsed, or conflicts with another option.
+    """
     model = counted_model(counting.model or DEFAULT_MODEL)
     context, cell, strata = tuple(log.context or ()), tuple(log.cell or ()), tuple(log.stratify or ())
     version, clusters, arms = (
@@ -46,19 +50,19 @@ def statistics_plan(log: groups.LogOptions, counting: groups.CountingOptions) ->
     )
     named = {"--stratify": strata, "--period-column": version, "--cluster-column": clusters, "--arm": arms}
     check_named_columns(model, (*named.items(), ("--context", context), ("--cell", cell)))
-    ours, apart = "already lets attractiveness differ by it", (*context, *strata, *version)
-    of_cells = "--cell compares a document under its different values, which then share none"
-    alone = "attractiveness may already differ by it, so that its values share no documents. Name it once"
-    twice = (
-        ("--stratify", context, f"--context {ours}. Leave one of them out"),
-        ("--stratify", cell, f"{of_cells}. Leave one of them out"),
-        ("--period-column", (*context, *strata), f"--context or --stratify {ours}. Leave it out"),
-        ("--cluster-column", apart, alone),
-        ("--arm", apart, alone),
+    differs, separating = "already lets attractiveness differ by it", (*context, *strata, *version)
+    compares = "--cell compares a document under its different values, which then share none"
+    once = "attractiveness may already differ by it, so that its values share no documents. Name it once"
+    conflicts = (
+        ("--stratify", context, f"--context {differs}. Leave one of them out"),
+        ("--stratify", cell, f"{compares}. Leave one of them out"),
+        ("--period-column", (*context, *strata), f"--context or --stratify {differs}. Leave it out"),
+        ("--cluster-column", separating, once),
+        ("--arm", separating, once),
     )
-    for flag, others, why in twice:
-        if both := sorted({*named[flag]} & {*others}):
-            raise UsageError(f"{flag} {' '.join(both)}: {why}.")
+    for flag, columns, why in conflicts:
+        if shared := sorted({*named[flag]} & {*columns}):
+            raise UsageError(f"{flag} {' '.join(shared)}: {why}.")
     if arms:
         refusals = {
             f"works only with --model {DEFAULT_MODEL}, not {model.name}": model.beside_position,
@@ -69,7 +73,7 @@ def statistics_plan(log: groups.LogOptions, counting: groups.CountingOptions) ->
             if holds:
                 raise UsageError(f"--arm {arms[0]}: {reason}.")
     _check_days(log, counting)
-    # How finely time is kept: to look into periods, `auto` needs parts of an hour; days are enough for weeks.
+    # The resolution of times: `auto` looks into periods and needs quarters of an hour; for weeks days suffice.
     period = "day" if log.timestamp is not None or counting.date is not None else None
     if period is not None and counting.date is None and counting.period in {"auto", "hour", "none"}:
         period = "quarter" if counting.period == "auto" else "hour" if counting.period == "hour" else None
@@ -110,10 +114,10 @@ def _check_days(log: groups.LogOptions, counting: groups.CountingOptions) -> Non
 
 
 def check_day(flag: str, text: str) -> date:
-    """Read a day as it is written everywhere: 2026-01-31.
+    """Parse a day YYYY-MM-DD.
 
     Raises:
-        UsageError: it is none.
+        UsageError: not a day in this form.
     """
     try:
         day = date.fromisoformat(text)
@@ -125,11 +129,11 @@ def check_day(flag: str, text: str) -> date:
 
 
 def check_counting(plan: StatisticsPlan, counting: groups.CountingOptions, log: groups.LogOptions) -> None:
-    """Raise StatisticsError for an option that asks for something else than statistics were collected with."""
+    """Raise StatisticsError for an option that differs from the plan with which statistics were collected."""
     version = log.period_column
-    strata = [name for name in plan.strata if name != version]  # a ranker's version that is named is no such
+    strata = [name for name in plan.strata if name != version]  # --period-column is a stratum of its own
     period = None if counting.period in {"auto", "none"} else counting.period
-    named: list[tuple[str, object, object]] = [
+    options: list[tuple[str, object, object]] = [  # flag, requested value, value of the plan
         ("--model", counting.model, plan.model.name),
         ("--max-position", counting.max_position, plan.max_position),
         ("--position-bins", counting.position_bins, ",".join(map(str, plan.position_bins)) or None),
@@ -144,11 +148,11 @@ def check_counting(plan: StatisticsPlan, counting: groups.CountingOptions, log: 
         ("--timestamp", log.timestamp, log.timestamp if plan.period else None),
         ("--period", period, period if period in plan.lengths else plan.period),
     ]
-    for flag, wanted, counted in named:
-        if wanted not in (None, counted):
+    for flag, requested, counted in options:
+        if requested not in (None, counted):
             how = f"with {flag} {counted}" if counted is not None else f"without {flag}"
             raise StatisticsError(
-                f"{flag} {wanted}: the statistics were collected {how}. "
+                f"{flag} {requested}: the statistics were collected {how}. "
                 "Leave it out, or collect the logs again with it."
             )
 
@@ -157,36 +161,38 @@ def _words(names: Iterable[str] | None) -> str | None:
     return " ".join(names or ()) or None
 
 
-def _cells(plan: StatisticsPlan) -> str:
+def _cells_in_words(plan: StatisticsPlan) -> str:
     bins, cell = ",".join(map(str, plan.position_bins)), f", cell {','.join(plan.cell)}" if plan.cell else ""
     start = f"model {plan.model.name}, max-position {plan.max_position or 'none'}, position-bins {bins or 'none'}"
     return f"{start}, context {','.join(plan.context) or 'none'}{cell}"
 
 
-ESTIMATED = "estimate"
-OF_CELLS = ("cell", "context", "period_column", "stratify", "cluster_column", "arm", "randomized_where", "timestamp")
-"""Columns that a fit by cell looks at, and others do not."""
-
-_ROWS = "a row of a table of sums (--impressions) is one query, document and position. Leave it out"
-_OF_PAGES = "needs whole pages, which a table of sums (--impressions) does not hold. Leave it out, or give the log"
-_ONE_EACH = (
-    "compares the documents of a page, and without queries (--no-query) each is compared with itself only. Name what "
-    "pages have in common, such as the slot, with --query COLUMN instead"
+CELL_COLUMNS = (
+    "cell",
+    "context",
+    "period_column",
+    "stratify",
+    "cluster_column",
+    "arm",
+    "randomized_where",
+    "timestamp",
 )
+"""Options for columns that only a fit by cell reads."""
 
 
 def _check_rows(log: groups.LogOptions, model: str, pages_for: str | None) -> None:
-    """Raise UsageError for an option that means nothing of a table of sums, or of a log without queries.
+    """Raise UsageError for an option without a meaning for a table of sums, or for a log without queries.
 
     Args:
         log: how the log is read.
-        model: the option that needs whole pages because of the model; empty if the model does not.
-        pages_for: another option that does.
+        model: the option --model where the model needs whole pages; else empty.
+        pages_for: another option that needs whole pages.
     """
-    refusals: list[tuple[object, str | None, str]] = []
+    refusals: list[tuple[object, str | None, str]] = []  # condition, option, reason
     if log.impressions is not None:
         sums = "the rows of a table of sums (--impressions) add up many pages. Leave it out"
-        form = f"--input-format {log.input_format}"
+        pages = "needs whole pages, which a table of sums (--impressions) does not hold. Leave it out, or give the log"
+        row = "a row of a table of sums (--impressions) is one query, document and position. Leave it out"
         event = "a row of a table of sums is no event. Leave it out"
         number = "in a table of sums (--impressions), --click names their number. Leave it out"
         weight = "--impressions says already what a row stands for. Leave it out"
@@ -197,16 +203,20 @@ def _check_rows(log: groups.LogOptions, model: str, pages_for: str | None) -> No
             (log.session, "--session", sums),
             (log.impression_where, "--impression-where", event),
             (log.clicks, "--clicks", number),
-            (log.input_format not in {"auto", "flat"}, form, _ROWS),
-            (model, model, _OF_PAGES),
-            (pages_for, pages_for, _OF_PAGES),
+            (log.input_format not in {"auto", "flat"}, f"--input-format {log.input_format}", row),
+            (model, model, pages),
+            (pages_for, pages_for, pages),
         ]
     if log.no_query:
         keep = "cannot be combined with --no-query. Use --duplicate-docs keep"
+        alone = (
+            "compares the documents of a page, and without queries (--no-query) each is compared with itself only. "
+            "Name what pages have in common, such as the slot, with --query COLUMN instead"
+        )
         refusals += [
             (log.query, "--query", "--no-query says that the log has none. Leave one of them out"),
-            (model, model, _ONE_EACH),
-            (pages_for, pages_for, _ONE_EACH),
+            (model, model, alone),
+            (pages_for, pages_for, alone),
             (log.duplicate_docs == "first", "--duplicate-docs first", keep),
         ]
     for is_set, option, reason in refusals:
@@ -226,31 +236,31 @@ def resolve(
     only_fit: bool = False,
     detect_timestamp: bool = False,
 ) -> Job:
-    """Find out what is to be read and counted, and wrong options before anything is read.
+    """Validate options and return the job to read and count the inputs.
 
     Args:
         named: logs or statistics, as named by the user.
         log: how logs are read.
-        counting: what is counted.
-        statistics: the statistics that were named, where they have been looked for already.
-        sessions_for: the option that needs the pages of the log, if there is one.
+        counting: how impressions are counted.
+        statistics: the statistics among the inputs; looked up if None.
+        sessions_for: the option that needs whole pages; None without.
         features: columns of the log, and tables, to learn from.
-        decay: by what older days weigh less, if they do.
-        only_fit: whether ids serve only to tell documents apart.
-        detect_timestamp: whether a column of times is looked for where no option says the days.
+        decay: the factor per day by which older days weigh less, in (0, 1]; None for equal weights.
+        only_fit: whether ids serve only to distinguish documents.
+        detect_timestamp: whether to detect a column of times where no option gives the days.
 
     Raises:
-        StatisticsError: statistics do not hold what is needed, or an option contradicts the statistics.
-        UsageError: an option cannot be read, or does not go with another one.
+        StatisticsError: statistics lack what an option needs, or were collected with other options.
+        UsageError: an option cannot be parsed, or conflicts with another option.
     """
-    detect_timestamp, log = detect_timestamp and log.timestamp is None and counting.date is None, without_none(log)
-    held = find_statistics(named) if statistics is None else statistics
+    detect_timestamp, log = detect_timestamp and log.timestamp is None and counting.date is None, drop_none(log)
+    statistics = find_statistics(named) if statistics is None else statistics
     features, request = features or FeaturesRequest(), None
-    export = None if held else exported(named, log)
+    export = None if statistics else export_of(named, log)
     needed_for = sessions_for or ("--feature" if features.columns else None)
-    if needed_for is not None and held:
+    if needed_for is not None and statistics:
         raise StatisticsError(
-            f"{held[0].path} holds statistics; {needed_for} needs the logs. Give the logs, or leave it out."
+            f"{statistics[0].path} holds statistics; {needed_for} needs the logs. Give the logs, or leave it out."
         )
     if needed_for is not None and export is not None:
         raise StatisticsError(
@@ -258,9 +268,9 @@ def resolve(
             "out."
         )
     if export is not None:
-        plan, request = _request_of_export(named, export, log, counting, only_fit=only_fit)
-    elif held:
-        plan = held[0].metadata.plan
+        plan, request = _export_request(named, export, log, counting, only_fit=only_fit)
+    elif statistics:
+        plan = statistics[0].metadata.plan
         check_counting(plan, counting, log)
     else:
         plan = statistics_plan(log, counting)
@@ -274,10 +284,10 @@ def resolve(
             f"--decay {decay:g}: the days are not known. Count the logs with --date or --timestamp (and without "
             "--period none)."
         )
-    return Job(tuple(named), plan, request, tuple(held), sessions_for, features.tables, decay)
+    return Job(tuple(named), plan, request, tuple(statistics), sessions_for, features.tables, decay)
 
 
-def job_like_the_fit(
+def job_for_propensities(
     named: Sequence[str],
     log: groups.LogOptions,
     fitted: PreviousFit | None,
@@ -287,53 +297,53 @@ def job_like_the_fit(
     features: FeaturesRequest | None = None,
     as_counted: Callable[[StatisticsPlan], StatisticsPlan] | None = None,
 ) -> tuple[Job, groups.LogOptions]:
-    """The job that counts the cells of propensities, and the log without columns that only their estimate looked at.
+    """Return the job that counts the cells of propensities, and the options of the log with the columns it reads.
 
     Args:
         named: logs or statistics, as named by the user.
         log: how logs are read.
         fitted: the propensities, if there are any.
-        beside: columns beside those of the cells that are read.
-        sessions_for: the option that needs the pages of the log, if there is one.
+        beside: options for further columns to read, such as `timestamp`.
+        sessions_for: the option that needs whole pages; None without.
         features: columns of the log, and tables, to learn from.
-        as_counted: cells of statistics as they are used; by default as they were collected.
+        as_counted: maps the plan of statistics to the cells to be used; by default the cells as collected.
 
     Raises:
         StatisticsError: statistics have other cells.
-        UsageError: other contexts are requested than the propensities have, or options do not go together.
+        UsageError: --context or --cell differ from those of the propensities, or options conflict.
     """
     statistics, counting = find_statistics(named), groups.CountingOptions(period="none")
-    if fitted is not None and fitted.own:  # what its columns are, a table of one's own does not say
+    if fitted is not None and fitted.own:  # a user's own table does not tell columns of cells from contexts
         columns = statistics[0].metadata.plan.cell if statistics else log.cell or ()
         cells = tuple(name for name in columns if name in fitted.plan.context)
         context = tuple(name for name in fitted.plan.context if name not in cells)
         fitted = replace(fitted, plan=replace(fitted.plan, context=context, cell=cells))
     if fitted is not None and not statistics:
         plan = fitted.plan
-        for name, requested, own in (("context", log.context, plan.context), ("cell", log.cell, plan.cell)):
-            if requested and tuple(requested) != own:
+        for name, requested, columns in (("context", log.context, plan.context), ("cell", log.cell, plan.cell)):
+            if requested and tuple(requested) != columns:
                 raise UsageError(
                     f"--{name} {' '.join(requested)}: the propensities in {fitted.name} "
-                    + (f"differ by {' '.join(own)}. " if own else f"have no {name}. ")
+                    + (f"differ by {' '.join(columns)}. " if columns else f"have no {name}. ")
                     + ("Name columns of the table." if fitted.own else "Fit again with it, or leave it out.")
                 )
-        period = "day" if "timestamp" in beside and without_none(log).timestamp else "none"
+        period = "day" if "timestamp" in beside and drop_none(log).timestamp else "none"
         bins = ",".join(map(str, plan.position_bins)) or None
         counting = groups.CountingOptions(plan.model.name, plan.max_position, bins, period)
-        kept = {name: getattr(log, name) for name in beside}
-        log = replace(of_pages(log), cell=list(plan.cell), context=list(plan.context), **kept)
+        further = {name: getattr(log, name) for name in beside}
+        log = replace(without_cell_columns(log), cell=list(plan.cell), context=list(plan.context), **further)
     job = resolve(named, log, counting, statistics, sessions_for=sessions_for, features=features)
-    of_counts = job.log is None or job.log.export is not None
-    if fitted is not None and of_counts:
+    reads_counts = job.log is None or job.log.export is not None
+    if fitted is not None and reads_counts:
         counted = job.plan if as_counted is None else as_counted(job.plan)
-        known = replace(fitted.plan, max_position=counted.max_position) if fitted.own else fitted.plan
-        if _cells(counted) != _cells(known):
+        estimated = replace(fitted.plan, max_position=counted.max_position) if fitted.own else fitted.plan
+        if _cells_in_words(counted) != _cells_in_words(estimated):
             raise StatisticsError(
-                f"the statistics were collected with {_cells(counted)}; the propensities in {fitted.name} are for "
-                f"{_cells(known)}. Collect with the same options as the fit."
+                f"the statistics were collected with {_cells_in_words(counted)}; the propensities in {fitted.name} "
+                f"are for {_cells_in_words(estimated)}. Collect with the same options as the fit."
             )
-    only = fitted.of_value if isinstance(fitted, StoredFit) else ()  # the rows of one value of a column, or all
-    if only and of_counts:
+    only = fitted.of_value if isinstance(fitted, StoredFit) else ()  # (column, value) of a fit by --for-each
+    if only and reads_counts:
         raise StatisticsError(
             f"{job.inputs[0]} holds counts, in which the values of {printable(only[0][0])} are added up, and the fit "
             "is of one of them (--for-each). Give the logs."
@@ -341,14 +351,14 @@ def job_like_the_fit(
     return job.with_roles(only=only) if only else job, log
 
 
-def _request_of_export(
+def _export_request(
     named: Sequence[str], export: Export, log: groups.LogOptions, counting: groups.CountingOptions, *, only_fit: bool
 ) -> tuple[StatisticsPlan, LogRequest]:
-    """The plan of exported counts, and the request that reads them as a table of sums.
+    """Return the plan of exported warehouse counts, and the request that reads them as a table of sums.
 
     Raises:
-        StatisticsError: they hold something else than what is requested.
-        UsageError: they know their days, and --date says another one.
+        StatisticsError: the counts were made with other options, or their ids serve only for a fit.
+        UsageError: the counts have days, and --date is given.
     """
     about = about_export(export)
     if about.ids == "number" and not only_fit:
@@ -387,20 +397,20 @@ def _request_of_export(
 
 
 def warehouse_query(table: str, columns: groups.ColumnOptions, warehouse: groups.WarehouseOptions) -> WarehouseQuery:
-    """The query that options describe.
+    """Return the query that counts a table as options describe.
 
     Raises:
-        UsageError: an option cannot be read, or does not go with another one.
+        UsageError: an option cannot be parsed, or conflicts with another option.
     """
     log = groups.LogOptions(**{entry.name: getattr(columns, entry.name) for entry in fields(columns)})
     counting = groups.CountingOptions(model=warehouse.model, period="none" if log.timestamp is None else "day")
     plan = statistics_plan(log, counting)
-    of_pages = f"--model {plan.model.name}" if plan.model.needs_session else ""
-    _check_rows(log, of_pages, None)
-    if of_pages and not log.session:
-        raise UsageError(f"{of_pages}: looks at the clicks above on a page. Name the pages with --session COLUMN.")
-    if of_pages and warehouse.check_pages == "sample":
-        raise UsageError(f"--check-pages sample: {of_pages} needs pages that are sound. Leave it out.")
+    model_flag = f"--model {plan.model.name}" if plan.model.needs_session else ""
+    _check_rows(log, model_flag, None)
+    if model_flag and not log.session:
+        raise UsageError(f"{model_flag}: looks at the clicks above on a page. Name the pages with --session COLUMN.")
+    if model_flag and warehouse.check_pages == "sample":
+        raise UsageError(f"--check-pages sample: {model_flag} needs pages that are sound. Leave it out.")
     if (warehouse.ids == "hash") is not (warehouse.salt is not None):
         raise UsageError("--ids hash and --salt TEXT: need each other. Without a salt, hashes can be guessed.")
     request = log_request([table], log, plan, day=None, sessions_for=None, features=())
@@ -411,29 +421,30 @@ def warehouse_query(table: str, columns: groups.ColumnOptions, warehouse: groups
     return WarehouseQuery(table, request.roles, request.rules, plan, *options)
 
 
-def requested_fit(
+def model_to_fit(
     counting: groups.CountingOptions,
     estimation: groups.EstimationOptions,
     features: groups.FeatureOptions | groups.TrainingOptions,
     log: groups.LogOptions,
     weigh_by: Source = "smooth",
 ) -> "CellFit | PageFit":
-    """The model that is to be fitted.
+    """Return the model to fit, with its validated options.
 
     Args:
-        counting: its name.
-        estimation: how.
-        features: those that a method of rows learns from.
+        counting: the name of the model, and the period.
+        estimation: method, priors, standard errors.
+        features: the features of a method of rows.
         log: how the log is read.
-        weigh_by: which propensities weights are to be made from.
+        weigh_by: the propensities to be used for weights: smoothed or as fitted.
 
     Raises:
-        PosbiasError: an option cannot be read, is out of range, or does not go with another one.
+        PosbiasError: an option cannot be parsed, is out of range, or conflicts with another option; or LightGBM is
+            missing.
     """
     prior = estimation.attractiveness_prior
-    known_prior = None if prior == ESTIMATED else parse_prior("--attractiveness-prior", prior)
+    fixed_prior = None if prior == "estimate" else parse_prior("--attractiveness-prior", prior)
     if counting.model is not None and counting.model not in MODELS:
-        from posbias.core.models import get_click_model  # noqa: PLC0415 - what fits by cell needs none of it
+        from posbias.core.models import get_click_model  # noqa: PLC0415 - only for click models
         from posbias.core.models.em import EMOptions  # noqa: PLC0415 - only for click models
         from posbias.io.jobs.click_models import PageFit, read_trust  # noqa: PLC0415 - only for click models
 
@@ -446,7 +457,7 @@ def requested_fit(
                 "experiment with judged documents: --trust FILE."
             )
         trust = {} if estimation.trust is None else read_trust(estimation.trust)
-        em = EMOptions(prior=known_prior, passes=estimation.max_iterations or EMOptions.passes, fixed=trust)
+        em = EMOptions(prior=fixed_prior, passes=estimation.max_iterations or EMOptions.passes, fixed=trust)
         return PageFit(model, em, estimation.trust, estimation.csv)
     rows, method, score = None, estimation.method, estimation.ranker_score
     if isinstance(get_method(method), MethodOfRows):
@@ -457,14 +468,14 @@ def requested_fit(
             )
         if log.engine != "polars":
             raise UsageError(f"--method {method}: runs on this machine only. Use --engine polars.")
-        from posbias.core.learners.boosting import import_lightgbm  # noqa: PLC0415 - no other method grows trees
+        from posbias.core.learners.boosting import import_lightgbm  # noqa: PLC0415 - only for methods of rows
 
         import_lightgbm()
-        rows = RowsRequest(method, requested_features(features, score), score, estimation.sample_pages)
+        rows = RowsRequest(method, features_request(features, score), score, estimation.sample_pages)
     if estimation.tolerance is not None and not estimation.tolerance < 1:
         raise UsageError(f"--tolerance {estimation.tolerance:g}: must be below 1; it is a relative change.")
     options = CoreOptions(
-        attractiveness_prior=known_prior,
+        attractiveness_prior=fixed_prior,
         examination_prior=parse_prior("--examination-prior", estimation.examination_prior),
         max_iterations=estimation.max_iterations,
         tolerance=estimation.tolerance,
@@ -493,27 +504,27 @@ def job_of_fit(
     files: TrainingRequest | None = None,
     decay: float | None = None,
 ) -> Job:
-    """The job that reads a log to fit a model, and to write training files by it.
+    """Return the job that reads a log to fit a model, and to write training files if `files` are requested.
 
     Raises:
-        PosbiasError: options do not go together, or statistics do not hold what is needed.
+        PosbiasError: options conflict, or statistics lack what the model needs.
     """
-    in_log = (*(files.features.columns if files else ()), *model.features.columns)
+    columns = (*(files.features.columns if files else ()), *model.features.columns)
     tables = files.features.tables if files else model.features.tables
-    features, held = FeaturesRequest(tables, tuple(dict.fromkeys(in_log))), find_statistics(named)
+    features, statistics = FeaturesRequest(tables, tuple(dict.fromkeys(columns))), find_statistics(named)
     pages_for, by_strata = (files and files.sessions_for) or model.sessions_for, False
     if isinstance(model, CellFit):
         by_strata = get_method(model.method).uses_strata
-        if by_strata and not held and without_none(log).timestamp is not None and counting.date is None:
-            counting = replace(counting, period="auto")  # times of day are kept, for tests within the periods
-    else:  # statistics that hold all that it looks at serve as well as pages
-        log, counting = of_pages(log), groups.CountingOptions(max_position=counting.max_position)
-        pages_for, decay = None if held else pages_for, None
+        if by_strata and not statistics and drop_none(log).timestamp is not None and counting.date is None:
+            counting = replace(counting, period="auto")  # times of day, for tests within the periods
+    else:  # a click model may be fitted from statistics of pages
+        log, counting = without_cell_columns(log), groups.CountingOptions(max_position=counting.max_position)
+        pages_for, decay = None if statistics else pages_for, None
     job = resolve(
         named,
         log,
         counting,
-        held,
+        statistics,
         sessions_for=pages_for,
         features=features,
         decay=decay,
@@ -524,62 +535,62 @@ def job_of_fit(
     return job
 
 
-def of_pages(log: groups.LogOptions) -> groups.LogOptions:
-    """The columns without those that only a fit by cell looks at."""
-    return replace(log, **dict.fromkeys(OF_CELLS))
+def without_cell_columns(log: groups.LogOptions) -> groups.LogOptions:
+    """Unset `CELL_COLUMNS`."""
+    return replace(log, **dict.fromkeys(CELL_COLUMNS))
 
 
 def jobs_of_models(inputs: Sequence[str], log: groups.LogOptions, models: ModelsOptions) -> tuple[Job, Job | None]:
-    """The log to fit click models to, and that to judge them by where it is another one.
+    """Return the job of the log that click models are fitted to, and of the test log if --test names one.
 
     Raises:
-        UsageError: options do not go together.
+        UsageError: options conflict.
     """
     if models.test and log.clicks:
         raise UsageError("--test: clicks in a table of their own (--clicks) belong to one log. Use --split instead.")
     by_time = models.split == "time" and not models.test
     if by_time and log.timestamp is None:
         raise UsageError("--split time needs a column of dates or times: --timestamp COLUMN.")
-    counting, named = groups.CountingOptions(period="auto" if by_time else "none"), of_pages(log)
-    named = replace(named, timestamp=log.timestamp if by_time else None)
-    resolved = partial(resolve, log=named, counting=counting, statistics=(), sessions_for="posbias evaluate --models")
-    return resolved(inputs), resolved(models.test) if models.test else None
+    counting = groups.CountingOptions(period="auto" if by_time else "none")
+    log = replace(without_cell_columns(log), timestamp=log.timestamp if by_time else None)
+    job_of = partial(resolve, log=log, counting=counting, statistics=(), sessions_for="posbias evaluate --models")
+    return job_of(inputs), job_of(models.test) if models.test else None
 
 
 def job_of_interleaving(
     inputs: Sequence[str], log: groups.LogOptions, day: str | None, columns: Sequence[str], *, needs_days: bool
 ) -> Job:
-    """The job that reads the pages of an interleaved log.
+    """Return the job that reads the pages of an interleaved log.
 
     Args:
         inputs: the logs.
         log: how they are read.
-        day: the day of all rows, where no column says it.
-        columns: those of teams, ranks, users and outcomes.
+        day: of all rows, where no column has it.
+        columns: of teams, ranks, users and outcomes.
         needs_days: whether the days must be known.
 
     Raises:
-        UsageError: options do not go together, or the days are not known.
+        UsageError: options conflict, or the days are needed and not known.
     """
-    if needs_days and day is None and without_none(log).timestamp is None:
+    if needs_days and day is None and drop_none(log).timestamp is None:
         raise UsageError("--into: say of which day the log is: --date YYYY-MM-DD, or --timestamp COLUMN.")
     if log.weight_column is not None:
         raise UsageError("--weight-column: verdicts count pages, each of which counts once. Leave it out.")
-    timed = without_none(log).timestamp is not None
+    timed = drop_none(log).timestamp is not None
     counting = groups.CountingOptions(period="day" if day is not None else "hour" if timed else "none", date=day)
     features = FeaturesRequest((), tuple(columns))
-    named, pages_for = replace(of_pages(log), timestamp=log.timestamp), "posbias interleave"
-    job = resolve(inputs, named, counting, (), sessions_for=pages_for, features=features, detect_timestamp=True)
+    log, pages_for = replace(without_cell_columns(log), timestamp=log.timestamp), "posbias interleave"
+    job = resolve(inputs, log, counting, (), sessions_for=pages_for, features=features, detect_timestamp=True)
     return job.with_roles(features_by="--team, --rank-a, --rank-b, --user, --outcome")
 
 
-def requested_features(
+def features_request(
     given: groups.FeatureOptions | groups.TrainingOptions | groups.LearningOptions, score: str | None = None
 ) -> FeaturesRequest:
-    """The features to learn from, and the ranker's score among them.
+    """Return the features to learn from, with the column of the ranker's score unless a table has it.
 
     Raises:
-        UsageError: a column has a name of ours.
+        UsageError: a column has a reserved name.
     """
     tables, columns = tuple(given.features or ()), tuple(given.feature or ())
     for flag, name in [*(("--feature", name) for name in columns), ("--ranker-score", score)]:
@@ -590,14 +601,14 @@ def requested_features(
     return FeaturesRequest(tables, columns, given.missing)
 
 
-def requested_files(training: groups.TrainingOptions) -> TrainingRequest:
-    """Read the options, and find wrong ones before anything is read.
+def training_request(training: groups.TrainingOptions) -> TrainingRequest:
+    """Return the validated request of training files.
 
     Raises:
-        UsageError: a value is out of range, or options do not go together.
+        UsageError: a value is out of range, or options conflict.
     """
     layout, own = get_layout(training.layout), LayoutOptions(**(training.layout_options or {}))
-    features = requested_features(training)
+    features = features_request(training)
     check_format(training.format, layout, has_features=bool(features.tables or features.columns))
     form = get_format(training.format)
     if "search_index" in form.takes and not own.search_index:

@@ -1,4 +1,4 @@
-"""`simulate` and `demo`: options as the simulation takes them, and the main commands on a small simulated log."""
+"""`simulate` and `demo`: options of the simulation, and the main commands on a small simulated log."""
 
 import os
 import re
@@ -31,14 +31,14 @@ _FLAGS = {f.name: f"--{f.name.replace('_', '-')}" for f in fields(SimulationOpti
     "interleave": "--interleave",
     "users": "--users",
 }
-"""The names of options in messages of the simulation."""
+"""Flags that replace the names of fields in messages of the simulation."""
 
 
 def simulation_options(world: WorldOptions) -> SimulationOptions:
-    """The simulation that options describe.
+    """Return the simulation that options describe.
 
     Raises:
-        UsageError: an option cannot be read, or is out of range.
+        UsageError: an option cannot be parsed, or is out of range.
     """
 
     def number(flag: str, text: str) -> float:
@@ -61,7 +61,7 @@ def simulation_options(world: WorldOptions) -> SimulationOptions:
 
     get_click_model(world.model)
     parameters: list[tuple[str, tuple[float, ...]]] = []
-    # A configuration file may set parameters for other models, too.
+    # A configuration file may set --parameters for all models, also for models without parameters.
     for text in world.parameters or () if shared_parameters(world.model) else ():
         name, separator, values = text.partition("=")
         if not (separator and name.strip()):
@@ -83,8 +83,8 @@ def simulation_options(world: WorldOptions) -> SimulationOptions:
         cells.append(CellColumn(name.strip(), numbers("--cells", factors), shares))
     interleave = world.interleave
     n_lists = prod(len(column.factors) for column in cells if not column.share)
-    alike = {f.name: getattr(world, f.name) for f in fields(SimulationOptions) if hasattr(world, f.name)}
-    options: dict[str, Any] = alike | {
+    same_names = {f.name: getattr(world, f.name) for f in fields(SimulationOptions) if hasattr(world, f.name)}
+    options: dict[str, Any] = same_names | {
         "n_sessions": world.sessions,
         "n_queries": world.queries or 1000,
         "docs_per_query": world.docs_per_query or max(20, world.positions * n_lists),
@@ -109,7 +109,7 @@ def simulation_options(world: WorldOptions) -> SimulationOptions:
         raise UsageError(re.sub(pattern, lambda name: _FLAGS[name[0]], str(error))) from error
 
 
-# --- the demonstration: commands, each with its own output and one sentence of what it says ---
+# --- the demonstration: commands with their own output, each explained by a sentence ---
 
 _THIS_WEEK, _NEXT_WEEK = "this_week.parquet", "next_week.parquet"
 _LOG = SimulationOptions(n_sessions=20_000, n_queries=100, docs_per_query=20, n_positions=8, score_weight=0.5, seed=3)
@@ -117,7 +117,7 @@ _CANNOT_RUN = 2
 
 
 def steps() -> list[tuple[str, str]]:
-    """Return the arguments of `posbias`, with what its output says."""
+    """Return the arguments of each `posbias` command, with a sentence about its output."""
     from posbias.io.reports.report import check_drawing  # noqa: PLC0415 - `simulate` draws nothing
 
     report = "show result --plot"
@@ -147,10 +147,10 @@ def steps() -> list[tuple[str, str]]:
 
 
 def demonstrate(result: Result) -> None:
-    """Write a log, and run the commands on it, in the directory of the result.
+    """Simulate two logs, and run the commands on them in the directory of the result.
 
     Raises:
-        PosbiasError: a command failed.
+        PosbiasError: a command ended without a result.
     """
 
     def say(text: str) -> None:

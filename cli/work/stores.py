@@ -1,4 +1,4 @@
-"""`collect`: statistics written, merged into a store, and described."""
+"""`collect`: write statistics, merge them, change a day of a store, describe statistics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +14,8 @@ from rich.table import Table
 from posbias.cli.options.groups import CountingOptions, LogOptions, ResultOptions, StoreOptions
 from posbias.cli.options.option import plain_options
 from posbias.cli.report.printing import line, print_on_stdout
-from posbias.cli.report.result import carry_out
-from posbias.cli.work.execution import open_engine, rehearse
+from posbias.cli.report.result import write_result
+from posbias.cli.work.execution import dry_run, open_engine
 from posbias.cli.work.requests import check_day, resolve
 from posbias.core.errors import OutputError, StatisticsError, UsageError, plural
 from posbias.io.jobs import collecting, tables
@@ -31,11 +31,11 @@ _KIBIBYTE = 1024
 
 
 def show_info(inputs: Sequence[str], *, as_json: bool) -> int:
-    """Print what each directory of statistics holds; return the exit code.
+    """Print a description of each directory of statistics; return the exit code.
 
     Raises:
-        UsageError: the inputs are no statistics.
-        StatisticsError: they are damaged.
+        UsageError: the inputs are not statistics.
+        StatisticsError: statistics are damaged.
         OutputError: stdout cannot be written.
     """
     statistics = find_statistics(inputs)
@@ -133,7 +133,7 @@ def count_or_merge(
     """Count a log, or merge statistics; return the exit code.
 
     Raises:
-        UsageError: no place to write to is named.
+        UsageError: -o is missing.
     """
     collecting.check_gate(gate)
     if target is None:
@@ -143,32 +143,32 @@ def count_or_merge(
         )
     also_read = log.clicks or ()
 
-    def resolved() -> Job:
-        """The job, once it is known that the result may be written there."""
+    def resolve_job() -> Job:
+        """Check that the result may be written to the target, and return the job."""
         statistics = find_statistics(inputs)
-        # The result may replace statistics that it holds all of: not logs, and not counts that decay in it.
-        kept = [entry.path for entry in statistics if decay is None or entry.metadata.decay is not None]
-        replaced = any(is_same(path, target) for name in inputs for path in named_paths(name))
-        if replaced and not any(is_same(path, target) for path in kept):
+        # The result may replace statistics that it contains in full: not logs, and not counts that decay in it.
+        contained = [entry.path for entry in statistics if decay is None or entry.metadata.decay is not None]
+        is_input = any(is_same(path, target) for name in inputs for path in named_paths(name))
+        if is_input and not any(is_same(path, target) for path in contained):
             raise OutputError(f"{target}: is an input, which --force would delete. Choose another directory.")
         if not statistics:
-            _check_exact(decay)
+            _refuse_decay(decay)
         return resolve(inputs, log, counting, statistics, decay=decay, detect_timestamp=counting.period != "none")
 
     if output.dry_run:
-        return rehearse("collect", resolved(), log, target, output, also_read, replaces_input=True)
+        return dry_run("collect", resolve_job(), log, target, output, also_read, replaces_input=True)
 
     def work(result: Result) -> None:
-        job = resolved()  # only now, when no other run writes the target, is it certain what it holds
+        job = resolve_job()  # the target is locked by now, so that no other run changes it
         with open_engine(log, target, result.facts) as engine:
             if job.statistics:
-                merged_into = next((one for one in job.statistics if is_same(one.path, target)), None)
+                merged_into = next((entry for entry in job.statistics if is_same(entry.path, target)), None)
                 collecting.merge(job.statistics, merged_into, gate, engine, result, job.decay)
             else:
                 collecting.count_log(job, engine, result)
 
     options = plain_options(log, counting, decay=decay, gate=gate)
-    return carry_out("collect", inputs, target, output, options, work, also_read, replaces_input=True)
+    return write_result("collect", inputs, target, output, options, work, also_read, replaces_input=True)
 
 
 def add_day(
@@ -180,10 +180,14 @@ def add_day(
     store: StoreOptions,
     output: ResultOptions,
 ) -> int:
-    """Count the logs of a day into a store, and make one that is not there; return the exit code."""
+    """Add the counts of a day to a store, which is created if it does not exist; return the exit code.
+
+    Raises:
+        UsageError: the inputs are statistics, or --date is missing.
+    """
     collecting.check_gate(gate)
-    _check_exact(decay)
-    job, place, also_read = resolve(inputs, log, counting), _place_of(store), log.clicks or ()
+    _refuse_decay(decay)
+    job, place, also_read = resolve(inputs, log, counting), _store_path(store), log.clicks or ()
     if job.log is None:
         raise UsageError(
             f"--into {place}: {job.inputs[0]} holds statistics, and what goes into a store this way are logs. Merge "
@@ -193,36 +197,40 @@ def add_day(
     if day is None:
         raise UsageError(f"--into {place}: say of which day the log is: --date YYYY-MM-DD.")
     if output.dry_run:
-        known = open_store(place)
-        if known is not None:
-            check_new_day(known, day, job.open_log().digests, replaces=store.replace_day)
-        return rehearse("collect", job, log, place, replace(output, force=True), also_read)
+        old = open_store(place)
+        if old is not None:
+            check_new_day(old, day, job.open_log().digests, replaces=store.replace_day)
+        return dry_run("collect", job, log, place, replace(output, force=True), also_read)
 
-    def work(known: Statistics | None, result: Result) -> None:
+    def work(old: Statistics | None, result: Result) -> None:
         with open_engine(log, place, result.facts) as engine:
-            collecting.add_day(job, day, known, gate, engine, result, replaces=store.replace_day)
+            collecting.add_day(job, day, old, gate, engine, result, replaces=store.replace_day)
 
     options = plain_options(log, counting, gate=gate) | plain_options(store)
-    return _change(place, output, inputs, options, work, also_read)
+    return _change_store(place, output, inputs, options, work, also_read)
 
 
 def remove_day(inputs: Sequence[str], day: str, store: StoreOptions, log: LogOptions, output: ResultOptions) -> int:
-    """Take a day out of a store; return the exit code."""
-    place = _place_of(store)
+    """Remove a day from a store; return the exit code.
+
+    Raises:
+        UsageError: --into is missing, the day is not a day, or inputs are named.
+    """
+    place = _store_path(store)
     check_day("--remove-day", day)
     if inputs:
         raise UsageError(f"--remove-day {day}: counts nothing, so {inputs[0]} has no effect. Leave it out.")
 
-    def work(known: Statistics | None, result: Result) -> None:
-        if known is None:
+    def work(old: Statistics | None, result: Result) -> None:
+        if old is None:
             raise StatisticsError(f"{place}: there is no store. Name the directory that --into has made.")
         with open_engine(log, place, result.facts) as engine:
-            collecting.remove_day(day, known, engine, result)
+            collecting.remove_day(day, old, engine, result)
 
-    return _change(place, output, (), plain_options(log, store), work, ())
+    return _change_store(place, output, (), plain_options(log, store), work, ())
 
 
-def _change(
+def _change_store(
     place: Path,
     output: ResultOptions,
     inputs: Sequence[str],
@@ -230,24 +238,25 @@ def _change(
     work: Callable[[Statistics | None, Result], None],
     also_read: Sequence[str],
 ) -> int:
-    """A result that takes the place of a store; `work` is given what that holds once no other run changes it."""
+    """Write a result in place of a store; `work` receives the old statistics, read while the store is locked."""
 
     def change(result: Result) -> None:
         work(open_store(place), result)
 
+    output = replace(output, force=True)
     try:
-        return carry_out("collect", inputs, place, replace(output, force=True), options, change, also_read, waits=True)
-    except OutputError:  # what is wrong with the store says more than that it cannot be replaced
-        open_store(place)
+        return write_result("collect", inputs, place, output, options, change, also_read, waits=True)
+    except OutputError:
+        open_store(place)  # an error of the store itself is more precise
         raise
 
 
-def _place_of(store: StoreOptions) -> Path:
+def _store_path(store: StoreOptions) -> Path:
     if store.into is None:
         raise UsageError("--into STORE is missing: say which store to change.")
     return store.into
 
 
-def _check_exact(decay: float | None) -> None:
+def _refuse_decay(decay: float | None) -> None:
     if decay is not None:
         raise UsageError(f"--decay {decay:g}: logs are counted without decay. Use it to fit, or to merge statistics.")

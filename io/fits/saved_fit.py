@@ -40,11 +40,11 @@ from posbias.io.fits.verdicts import hidden_errors, period_choice_in_words
 from posbias.io.log.scan import reading, resolve_quotes, scan_sources
 from posbias.io.log.sources import find_sources, format_by_name
 from posbias.io.places.locations import Location, check_inside, location
-from posbias.io.results.conclusions import CAUTION, condition_of
+from posbias.io.results.conclusions import CAUTION, condition_code
 from posbias.io.results.manifest import StoredResult, open_stored
 from posbias.io.results.tables import (
     ATTRACTIVENESS,
-    FILES_OF_A_FIT,
+    FIT_FILES,
     PROPENSITIES,
     read_covariance,
     read_propensities,
@@ -497,7 +497,7 @@ def read_fit(place: Location) -> StoredFit:
         LogFormatError: it is damaged, or was replaced while it was read.
         UsageError: what the directory holds is no fit.
     """
-    with open_stored(place, FILES_OF_A_FIT) as stored:
+    with open_stored(place, FIT_FILES) as stored:
         return replace(fit_in(stored, f"--propensities {stored.folder}"), name=str(place))
 
 
@@ -540,7 +540,7 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         table=read_table(folder / f"{PROPENSITIES}.parquet"),
         of_value=() if each.column is None else ((each.column, each.value),),
         refused=manifest.verdict == "do not use",
-        condition=condition_of(manifest.conclusion),
+        condition=condition_code(manifest.conclusion),
         sources=frozenset(manifest.sources),
         cautions=frozenset(str(one.get("code")) for one in manifest.reasons if one.get("severity") == CAUTION),
     )

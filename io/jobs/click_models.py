@@ -73,13 +73,7 @@ from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import reason
 from posbias.io.results.manifest import StoredResult, open_stored
-from posbias.io.results.tables import (
-    ATTRACTIVENESS,
-    FILES_OF_A_FIT,
-    read_table,
-    write_attractiveness_csv,
-    write_small_table,
-)
+from posbias.io.results.tables import ATTRACTIVENESS, FIT_FILES, read_table, write_attractiveness_csv, write_small_table
 from posbias.io.stores.metadata import Counted
 from posbias.io.training.feature_parts import FeaturesRequest, route_rows
 from posbias.io.training.laid_out import check_unidentified
@@ -325,7 +319,7 @@ def read_fitted(place: Location) -> StoredFit | ClickModelFit:
         LogFormatError: the result is damaged, or was replaced while it was read.
         UsageError: the result holds neither.
     """
-    with open_stored(place, {*FILES_OF_A_FIT, *_FILES}) as stored:
+    with open_stored(place, {*FIT_FILES, *_FILES}) as stored:
         if _CLICK_MODEL in stored.content:
             return _click_model(stored)
         return replace(fit_in(stored, f"--propensities {stored.folder}"), name=str(place))

@@ -33,7 +33,7 @@ from posbias.io.jobs.tables import (
 from posbias.io.places.locations import Location, is_same, location
 from posbias.io.results.conclusions import Reason, reason
 from posbias.io.results.manifest import open_stored
-from posbias.io.results.tables import FILES_OF_A_FIT
+from posbias.io.results.tables import FIT_FILES
 from posbias.io.stores.store import find_statistics
 
 COMPARISON = "comparison"
@@ -179,7 +179,7 @@ def open_fit(place: Location) -> StoredFit:
         LogFormatError: it is damaged, or was replaced while it was read.
         UsageError: what the directory holds is no fit.
     """
-    with open_stored(place, FILES_OF_A_FIT) as stored:
+    with open_stored(place, FIT_FILES) as stored:
         if not {"estimate", "for_each"} & stored.content.keys():
             raise UsageError(
                 f"{stored.folder}: is a result of `posbias {stored.command}`, which holds no propensities. Name two "

@@ -32,9 +32,9 @@ from posbias.io.progress import Stage
 from posbias.io.results.conclusions import reason
 from posbias.io.results.manifest import open_stored
 from posbias.io.results.tables import ATTRACTIVENESS as ATTRACTIVENESS_FILE
-from posbias.io.results.tables import FILES_OF_A_FIT, PROPENSITIES, reading_parquet, write_in_one_file
+from posbias.io.results.tables import FIT_FILES, PROPENSITIES, parquet_errors, write_in_one_file
 
-FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS_FILE}.parquet")
+FILES = (*FIT_FILES, f"{ATTRACTIVENESS_FILE}.parquet")
 WIDTHS, SWAPS, DOCUMENTS = "widths.parquet", "swaps.parquet", "documents.parquet"
 OTHER_POSITION, PAGES = "other_position", "pages"
 MARK = "experiment"
@@ -76,7 +76,7 @@ def explore(fit: Location, result: Result, *, pages: int, top: int, ucb: float |
             raise LogFormatError(
                 f"{explored.folder}: holds no {path.name}. Name the directory that `posbias fit` wrote."
             )
-        with reading_parquet(path):
+        with parquet_errors(path):
             number = int(parquet.read_metadata(path).num_rows)
         with result.progress.stage("choosing documents", number, unit="documents") as stage:
             for _ in write_in_one_file(_chosen(explored, top, ucb, totals, stage), result.folder / DOCUMENTS):
@@ -264,7 +264,7 @@ def whole_queries(fit: StoredFit) -> Iterator[pl.DataFrame]:
     path, held, needed = fit.documents, pl.DataFrame(), (QUERY, *fit.plan.context, ATTRACTIVENESS, STD_DEV)
     mean, deviation = pl.col(ATTRACTIVENESS), pl.col(STD_DEV)
     sound = mean.is_between(0, 1) & (deviation >= 0) & deviation.is_finite()
-    with reading_parquet(path), parquet.ParquetFile(path) as file:
+    with parquet_errors(path), parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
             rows = to_polars(batch)
             missing = [name for name in needed if name not in rows.columns]

@@ -34,7 +34,7 @@ from posbias.io.log.faults import Quantity, faults_in
 from posbias.io.log.sources import file_digest
 from posbias.io.options import InterleavingOptions
 from posbias.io.places.temporary import temporary_files, whole_files
-from posbias.io.results.conclusions import Reason, is_refused, reason
+from posbias.io.results.conclusions import Reason, has_stops, reason
 from posbias.io.results.manifest import open_stored
 from posbias.io.results.tables import sink_table, write_small_table
 
@@ -370,7 +370,7 @@ def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv:
         verdicts[USERS] = _of_clusters(users, preferred, rhos[USERS])
     hours = _sums_in(folder, HOURS).collect() if [*folder.glob(f"*-{HOURS}.parquet")] else None
     faults = _faults(queries, users, hours, by_day, section, rho)
-    refused = is_refused([*result.all_reasons, *faults])
+    refused = has_stops([*result.all_reasons, *faults])
     names = {1: label_in_words(section.teams[0]), -1: label_in_words(section.teams[1]), 0: None}
     clicks = "clicks" if section.propensities is None else "weighted clicks"
     units: dict[str, str] = dict.fromkeys(verdicts, clicks)

@@ -38,10 +38,10 @@ from posbias.io.results.conclusions import (
     PrintedTable,
     Reason,
     conclude,
-    explained_by,
-    is_refused,
-    sections_of,
-    warnings_in,
+    conclusion_sections,
+    explained_codes,
+    has_stops,
+    warning_sentences,
 )
 from posbias.io.results.manifest import write_manifest
 
@@ -93,7 +93,7 @@ class Result:
         if self.fit is not None and self.fit.sources == frozenset(self.content.get("sources", ())):
             by_fit = self.fit.cautions
         new = [fault for fault in self.faults if fault.code not in stated]
-        explained = explained_by(new)
+        explained = explained_codes(new)
         reasons = [reason for reason in self.reasons if reason.code not in explained]
         return [*(fault for fault in new if fault.severity == STOP or fault.code not in by_fit), *reasons]
 
@@ -101,19 +101,19 @@ class Result:
     def conclusion(self) -> Conclusion:
         """Conclusion from headline, faults and reasons."""
         reasons = self.all_reasons
-        return conclude(self.headline, reasons, self.next_if_refused if is_refused(reasons) else self.next)
+        return conclude(self.headline, reasons, self.next_if_refused if has_stops(reasons) else self.next)
 
     @property
     def exit_code(self) -> int:
         """Exit code: CHANGED if a condition is met, else WITH_DOUBTS if the verdict is "do not use", else DONE."""
         if self.condition_met:
             return CHANGED
-        return WITH_DOUBTS if is_refused(self.all_reasons) else DONE
+        return WITH_DOUBTS if has_stops(self.all_reasons) else DONE
 
     @property
     def warnings(self) -> list[str]:
         """Sentences against the result."""
-        return warnings_in(self.all_reasons)
+        return warning_sentences(self.all_reasons)
 
 
 def write_description(
@@ -122,7 +122,7 @@ def write_description(
     """Write the manifest of a result, the last of its files; return its content."""
     content = {"command": command, "inputs": [*map(str, inputs)], "options": dict(options), **result.content}
     printed = {"warnings": result.warnings, PRINTED: result.printed, "facts": result.facts}
-    return write_manifest(result.folder, {**sections_of(result.conclusion), **content, **printed})
+    return write_manifest(result.folder, {**conclusion_sections(result.conclusion), **content, **printed})
 
 
 _MOST_REMARKS = 10

@@ -1,4 +1,4 @@
-"""Reports: one page, or one picture, about results that are on disk.
+"""Reports about stored results: an HTML page, or a chart as a picture.
 
-What a chart draws is cut to size in `core/fit/plot_data.py`.
+The data of charts are prepared in `core/fit/plot_data.py`.
 """

@@ -1,6 +1,6 @@
-"""The charts of results in Vega-Lite, drawn as pictures: a page needs no script to show them.
+"""Charts of results in Vega-Lite, rendered to SVG or PNG, so that pages need no script.
 
-`charts.json` has the specifications; `$name` stands for what is filled in, and goes where there is nothing to fill in.
+`charts.json` has the specifications. A string `$name` in them is replaced by a value, or its entry removed without one.
 """
 
 import json
@@ -19,7 +19,7 @@ from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, PREVIOUS_CLICK
 
 
 class Interval(NamedTuple):
-    """A value with its 95 % interval; its ends are None where they are not known."""
+    """A labelled value with its 95 % interval; an unknown end is None."""
 
     label: str
     value: float
@@ -28,44 +28,44 @@ class Interval(NamedTuple):
 
 
 Spec: TypeAlias = dict[str, Any]
-"""A chart in Vega-Lite's terms, without width and colours."""
+"""A Vega-Lite specification, without width and colours."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart, in words for who cannot see it."""
+    """A chart with its texts."""
 
-    name: str  # of the kind of chart, for --chart
+    name: str  # for --chart
     title: str
-    description: str  # what can be seen on it
+    description: str  # of its content, for screen readers
     spec: Spec
-    note: str = ""  # how it is to be read, and what is left out
+    note: str = ""  # legend, and omissions
 
 
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""The palette of Okabe and Ito, which people with any colour vision can tell apart, in an order for white paper."""
+"""The palette of Okabe and Ito, distinguishable with any colour vision, in an order for white paper."""
 
 _ON_PAPER = {"text": "#1b1f24", "grid": "#e3e6ea", "muted": "#6b7280"}
 WIDE, NARROW = 720, 340
 """Pixels of a chart on a laptop and on a phone."""
 
 _SCALE = 2.0  # of PNG, for screens of high resolution
-_OUTER = re.compile(r'^<svg [^>]*viewBox="([^"]*)">')
+_SVG_TAG = re.compile(r'^<svg [^>]*viewBox="([^"]*)">')
 
 
 def inline_svg(figure: Figure, width: int) -> str:
-    """A chart to stand in a page; its colours are those that the style sheet names."""
+    """Render a chart as SVG for a page, with colours as variables of the style sheet."""
     colours = {name: f"var(--{name})" for name in _ON_PAPER} | {"background": "transparent"}
     series = [f"var(--series-{number})" for number in range(1, len(SERIES) + 1)]
     config = _filled("config", **colours, series=series, first=series[0], columns=2 if width == WIDE else 1)
     spec = {**figure.spec, "width": width, "config": config}
     import vl_convert  # noqa: PLC0415 - it may not be installed
 
-    return _OUTER.sub(r'<svg viewBox="\1" aria-hidden="true">', vl_convert.vegalite_to_svg(json.dumps(spec)), count=1)
+    return _SVG_TAG.sub(r'<svg viewBox="\1" aria-hidden="true">', vl_convert.vegalite_to_svg(json.dumps(spec)), count=1)
 
 
 def picture_spec(figure: Figure, subtitle: str) -> Spec:
-    """A chart by itself, with colours for white paper."""
+    """Return the complete specification of a chart, with titles and colours for white paper."""
     return {
         **figure.spec,
         "config": _filled("config", **_ON_PAPER, background="#ffffff", series=SERIES, first=SERIES[0], columns=2),
@@ -77,7 +77,7 @@ def picture_spec(figure: Figure, subtitle: str) -> Spec:
 
 
 def picture(figure: Figure, subtitle: str, form: Literal["svg", "png"]) -> bytes:
-    """A chart as a file, for mail and slides."""
+    """Render a chart as the content of a file."""
     import vl_convert  # noqa: PLC0415 - it may not be installed
 
     spec = json.dumps(picture_spec(figure, subtitle))
@@ -92,15 +92,15 @@ _SPECIFICATIONS: dict[str, Spec] = json.loads(
 
 
 def _filled(name: str, **values: object) -> Spec:
-    """A specification with its values; without the entries that have none."""
+    """Return a specification of `charts.json` with its placeholders replaced; entries without a value are removed."""
 
-    def is_there(entry: object) -> bool:
+    def has_value(entry: object) -> bool:
         return not (isinstance(entry, str) and entry[:1] == "$" and entry[1:] not in values)
 
     def fill(part: Any) -> Any:  # noqa: ANN401 - JSON
         if isinstance(part, dict):
             entries = cast("Spec", part).items()
-            return {key: fill(entry) for key, entry in entries if is_there(entry)}
+            return {key: fill(entry) for key, entry in entries if has_value(entry)}
         if isinstance(part, list):
             return [fill(entry) for entry in cast("list[Any]", part)]
         return values[part[1:]] if isinstance(part, str) and part[:1] == "$" else part
@@ -109,23 +109,23 @@ def _filled(name: str, **values: object) -> Spec:
 
 
 def _rows(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows, with null where nothing is known."""
+    """Return rows of a frame, with None for NaN and infinity."""
     return frame.with_columns(pl.when(cs.float().is_finite()).then(cs.float())).to_dicts()
 
 
 LOG_SCALE_FROM = 50  # positions
-_SHOWN_EXACTLY = 20  # positions that each have a tick
+_MOST_TICKS = 20  # positions with a tick for each
 
 
-def _positions(positions: pl.Series) -> Spec:
-    """Positions from left to right: each one if they are few, on a logarithmic scale if they are many."""
+def _position_axis(positions: pl.Series) -> Spec:
+    """Return the horizontal axis: a tick for each of few positions, a logarithmic scale for many."""
     values: list[int] = positions.unique().sort().to_list()
-    if values and len(values) <= _SHOWN_EXACTLY:
+    if values and len(values) <= _MOST_TICKS:
         return _filled("position, each named", named=values)
     return _filled("position, logarithmic" if values and values[-1] > LOG_SCALE_FROM else "position")
 
 
-# --- attention by position, beside the click rates that people take for it ---
+# --- propensity by position, beside raw click rates ---
 
 _LINE, _MEASURE = "line", "measure"
 _ATTENTION, _RATE = "attention (propensity)", "click rate"
@@ -133,19 +133,19 @@ _DASHES = "Dashed: what raw click rates say."
 
 
 def curve(curves: PlottedCurves, contexts: str, reference: str | None) -> Figure:
-    """Propensity by position, with 95 % intervals.
+    """Draw propensity by position with 95 % intervals, and relative click rates dashed.
 
     Args:
         curves: of each context.
-        contexts: the columns that tell them apart.
-        reference: the cell that others are compared with; None where contexts differ in it.
+        contexts: names of the context columns.
+        reference: the reference cell; None where contexts differ in it.
     """
     lines = curves.lines.with_columns(pl.format("{} {}", pl.lit(contexts), CONTEXT).alias(_LINE))
     described = [f"Line chart of {len(curves.positions):,} positions."]
     for context in curves.contexts:
-        known = lines.filter((pl.col(CONTEXT) == context) & pl.col(PROPENSITY).is_not_null())
-        if known.height:
-            last = known.row(-1, named=True)
+        identified = lines.filter((pl.col(CONTEXT) == context) & pl.col(PROPENSITY).is_not_null())
+        if identified.height:
+            last = identified.row(-1, named=True)
             rate = "" if last[RELATIVE_RATE] is None else f", and raw click rates say {last[RELATIVE_RATE]:.2f}"
             where = f"For {contexts} {context}, position" if context else "Position"
             described.append(f"{where} {last[POSITION]:,} gets {last[PROPENSITY]:.2f}{rate}.")
@@ -156,7 +156,7 @@ def curve(curves: PlottedCurves, contexts: str, reference: str | None) -> Figure
 
 
 def curves_of_results(lines: pl.DataFrame, note: str) -> Figure:
-    """The curves of several results, distinguished by the column `line`."""
+    """Draw the curves of several results, named in the column `line`."""
     names = lines[_LINE].unique(maintain_order=True).to_list()
     described = f"Line chart of propensity by position in {len(names)} results: {', '.join(names)}."
     note = f"Shaded: 95 % intervals. {_DASHES} {note}".strip()
@@ -164,38 +164,44 @@ def curves_of_results(lines: pl.DataFrame, note: str) -> Figure:
 
 
 def _curve_spec(lines: pl.DataFrame, *, single: bool, reference: str | None = None) -> Spec:
-    """Lines with their intervals, and dashed ones of click rates; of a single line, colours tell these two apart."""
+    """Return lines with intervals and dashed click rates; colours mark lines, or the measures of a `single` line."""
     attention = lines.select(POSITION, _LINE, LOW, HIGH, value=PROPENSITY, measure=pl.lit(_ATTENTION))
     rates = lines.select(POSITION, _LINE, value=RELATIVE_RATE, measure=pl.lit(_RATE))
     rows = pl.concat([attention, rates], how="diagonal").drop_nulls("value")
-    shown = [_ATTENTION, _RATE] if single else lines[_LINE].unique(maintain_order=True).to_list()
-    names = _filled("names", column=_MEASURE if single else _LINE, names=shown)
+    legend = [_ATTENTION, _RATE] if single else lines[_LINE].unique(maintain_order=True).to_list()
+    names = _filled("names", column=_MEASURE if single else _LINE, names=legend)
     return _filled(
         "curve",
         rows=_rows(rows),
-        positions=_positions(lines[POSITION]),
+        positions=_position_axis(lines[POSITION]),
         names=names,
         relative_to="relative to the top" if reference is None else f"relative to {reference}",
         **({} if single else {"shapes": names}),
     )
 
 
-# --- heat maps: of the page, or by position and by the last click above ---
+# --- heat maps: of a grid of cells, or by position and last click above ---
 
 _MOST_POSITIONS = 40
-_NUMBERS_UP_TO = 12  # positions whose cells have room for a number
+_MOST_NUMBERED = 12  # positions whose cells have room for a number
 _CELL = 26  # pixels
-_DARK_BELOW = 0.6  # viridis is dark below, so that numbers are white there
+_DARK_BELOW = 0.6  # of the largest propensity: viridis is dark there, and numbers are white
 
 
 def heat_map(curves: PlottedCurves, contexts: str, reference: str | None = None) -> Figure:
-    """A heat map of propensity: of the page where cells are a grid, else by last click in the most frequent context."""
+    """Draw propensity as a heat map: of a grid of cells, or by position and last click in the most frequent context.
+
+    Args:
+        curves: of a grid, or of a model with last clicks.
+        contexts: names of the context columns.
+        reference: the reference cell.
+    """
     first, row = curves.contexts[0], CONTEXT if curves.grid else PREVIOUS_CLICK
     cells = curves.cells.filter(((pl.col(CONTEXT) == first) | curves.grid) & (pl.col(POSITION) <= _MOST_POSITIONS))
     cells = cells.select(POSITION, row, PROPENSITY)
     order = {"order": cells[row].unique(maintain_order=True).to_list()} if curves.grid else {}
     across, rows = (escape_unseen(name).replace("_", " ") for name in (curves.across, curves.by))
-    known, has_numbers = cells.drop_nulls(PROPENSITY), cells[POSITION].n_unique() <= _NUMBERS_UP_TO
+    known, has_numbers = cells.drop_nulls(PROPENSITY), cells[POSITION].n_unique() <= _MOST_NUMBERED
     largest = known[PROPENSITY].max()
     bright = _DARK_BELOW * (float(largest) if isinstance(largest, float) else 1.0)
     spec = _filled(
@@ -226,7 +232,13 @@ def heat_map(curves: PlottedCurves, contexts: str, reference: str | None = None)
 
 
 def course(rows: pl.DataFrame, results: Sequence[str], note: str) -> Figure:
-    """The propensities of some positions over results: `result`, `position`, `propensity`, `low`, `high`."""
+    """Draw propensities of selected positions over results.
+
+    Args:
+        rows: `result`, `position`, `propensity`, `low`, `high`.
+        results: names of all results, in order.
+        note: about omissions.
+    """
     positions = [f"position {number}" for number in rows[POSITION].unique().sort()]
     lines = rows.with_columns(pl.format("position {}", POSITION).alias(_LINE))
     names = _filled("names", column=_LINE, names=positions)
@@ -236,18 +248,18 @@ def course(rows: pl.DataFrame, results: Sequence[str], note: str) -> Figure:
 
 
 def click_rate_by_day(days: pl.DataFrame, note: str) -> Figure:
-    """The click rate by day: `day`, `impressions`, `clicks`."""
+    """Draw the click rate by day from `day`, `impressions` and `clicks`."""
     rates = days.select("day", rate=pl.col(CLICKS) / pl.col(IMPRESSIONS))
     described = f"Line chart of the click rate on {days.height:,} days."
     return Figure("days", "Click rate by day", described, _filled("days", rows=_rows(rates)), note)
 
 
 def running_difference(days: pl.DataFrame, teams: str) -> Figure:
-    """The difference of two interleaved rankers up to each day, with its interval: `day`, `difference`, `low`, `high`.
+    """Draw the cumulative difference of two interleaved rankers with its interval.
 
     Args:
-        days: so far; ends of intervals are null where they are not known.
-        teams: which ranker minus which.
+        days: `day`, `difference`, `low`, `high`; an unknown end of an interval is null.
+        teams: "A minus B", the sign of the difference.
     """
     last = days.row(-1, named=True)
     described = f"Line chart of the difference on {days.height:,} days, at last {last['difference']:+.3g}."
@@ -262,14 +274,14 @@ _ROW = 34  # pixels
 
 
 def differences(rows: Sequence[Interval], title: str, about: str, *, form: str = "+.0%", zero: bool = True) -> Figure:
-    """Values with their 95 % intervals, one below the other.
+    """Draw values with their 95 % intervals, one per row.
 
     Args:
         rows: the values.
         title: of the chart.
-        about: a sentence on what the values are.
-        form: of the numbers along the axis.
-        zero: whether values are differences, so that a line stands at 0.
+        about: a sentence about the quantity.
+        form: the number format of the axis.
+        zero: whether to draw a line at 0, for differences.
     """
     labels = [escape_unseen(row.label) for row in rows]
     cells = [(label, *row[1:]) for label, row in zip(labels, rows, strict=True)]

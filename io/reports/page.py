@@ -1,7 +1,6 @@
-"""One HTML file that holds all it shows, runs no script and fetches nothing.
+"""Self-contained HTML pages, without scripts and external resources.
 
-Whatever comes from data passes `html_text`. The page's own policy (Content-Security-Policy) forbids all but its
-style sheet.
+All text from data passes `html_text`. The page's Content-Security-Policy forbids everything except its style sheet.
 """
 
 import re
@@ -14,42 +13,42 @@ from posbias.core.errors import html_text
 from posbias.io.reports.charts import NARROW, WIDE, Figure, inline_svg
 from posbias.io.results.conclusions import Reason, Verdict
 
-_ONE = r"[-+]?[\d,]+(\.\d+)?(e[-+]?\d+)?%?"
-_NUMBER = re.compile(rf"{_ONE}( (-|to) {_ONE})?|below {_ONE}|-")
+_DIGITS = r"[-+]?[\d,]+(\.\d+)?(e[-+]?\d+)?%?"
+_NUMBER = re.compile(rf"{_DIGITS}( (-|to) {_DIGITS})?|below {_DIGITS}|-")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 Html = NewType("Html", str)
-"""HTML, in which all that comes from data is escaped."""
+"""HTML with all text from data escaped."""
 
 Block: TypeAlias = Html | Figure
 
 
 class Section(NamedTuple):
-    """A part of the page under a heading."""
+    """A section of the page under a heading."""
 
-    title: str  # in few words, also for the navigation
+    title: str  # short, also for the navigation
     blocks: Sequence[Block]
 
 
-def html_of(
+def page_html(
     kind: str, title: str, sections: Sequence[Section], parts: Sequence[tuple[str, Sequence[Section]]] = ()
 ) -> str:
-    """A page as a file.
+    """Return a page as the text of a file.
 
     Args:
-        kind: of result, in few words.
+        kind: of the result or page, in few words.
         title: of the page.
-        sections: its contents.
-        parts: about several results, after these.
+        sections: its first sections.
+        parts: titled groups of sections, one for each of several results.
     """
     links = [*(section.title for section in sections), *(name for name, _ in parts)]
     entries = "".join(f'<li><a href="#s{number}">{html_text(name)}</a></li>' for number, name in enumerate(links))
     contents = "".join(_section(section, f"s{number}", 2) for number, section in enumerate(sections))
     contents += "".join(
         f'<article id="s{number}"><h2>{html_text(name)}</h2>'
-        f"{''.join(_section(section, f's{number}-{at}', 3) for at, section in enumerate(of_part))}</article>\n"
-        for number, (name, of_part) in enumerate(parts, start=len(sections))
+        f"{''.join(_section(section, f's{number}-{at}', 3) for at, section in enumerate(part))}</article>\n"
+        for number, (name, part) in enumerate(parts, start=len(sections))
     )
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -98,23 +97,23 @@ def _figure(figure: Figure, *, caption: bool) -> str:
 
 
 def paragraph(text: str) -> Html:
-    """A sentence, or several."""
+    """Return a paragraph."""
     return Html(f"<p>{html_text(text)}</p>")
 
 
 def banner(verdict: Verdict, conclusion: str) -> Html:
-    """The verdict on a result, and its conclusion."""
+    """Return the verdict with the conclusion, coloured by the verdict."""
     words = f"<strong>{html_text(verdict)}</strong><span>{html_text(conclusion)}</span>"
     return Html(f'<p class="banner {verdict.replace(" ", "-")}">{words}</p>')
 
 
 def code(text: str) -> Html:
-    """A command to type, or a long text to look something up in."""
+    """Return preformatted text, with its line breaks."""
     return Html(f"<pre><code>{html_text(text, keep=chr(10))}</code></pre>")
 
 
 def key_figures(figures: Sequence[tuple[str, ...]]) -> Html:
-    """A list of numbers that a reader should take away, each with what it is, and perhaps what it rests on."""
+    """Return a list of key figures, each as (value, label, notes...)."""
     entries = (
         f"<li><strong>{html_text(value)}</strong><span>{html_text(label)}</span>"
         f"{''.join(f'<small>{html_text(text)}</small>' for text in note if text)}</li>"
@@ -126,8 +125,8 @@ def key_figures(figures: Sequence[tuple[str, ...]]) -> Html:
 _MARKS = {"good": ("+", "for"), "note": ("i", "note"), "caution": ("!", "with care"), "stop": ("-", "against")}
 
 
-def reasons_of(reasons: Sequence[Reason]) -> Html:
-    """A list of reasons, each behind its mark."""
+def reason_list(reasons: Sequence[Reason]) -> Html:
+    """Return a list of reasons with marks of their severities."""
     entries: list[str] = []
     for reason in reasons:
         mark, meaning = _MARKS[reason.severity]
@@ -138,7 +137,7 @@ def reasons_of(reasons: Sequence[Reason]) -> Html:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> Html:
-    """A table of texts; columns of numbers stand on the right. Without headings, the first column names the rows."""
+    """Return a table with columns of numbers aligned right; `columns` are its headings, or empty."""
     numeric = [all(map(_NUMBER.fullmatch, cells)) for cells in zip(*rows, strict=True)]
     kinds = [' class="number"' if are_numbers else "" for are_numbers in numeric]
     heads = "".join(f"<th{kind}>{html_text(name)}</th>" for kind, name in zip(kinds, columns, strict=False))
@@ -154,20 +153,27 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = 
 def fold(
     title: str, blocks: Sequence[Html], *, is_open: bool = False, paper: Literal["no", "line", "open"] = "no"
 ) -> Html:
-    """Blocks behind a line that unfolds them; `paper` says whether they are printed, folded to the title or not."""
+    """Return blocks that unfold under a title.
+
+    Args:
+        title: always shown on screen.
+        blocks: the content.
+        is_open: whether to unfold them at first.
+        paper: in print: nothing, the title alone (line), or title and content (open).
+    """
     summary, opened = f"<summary>{html_text(title)}</summary>", " open" if is_open else ""
     return Html(f'<details class="paper-{paper}"{opened}>{summary}\n{chr(10).join(blocks)}</details>')
 
 
 def orders(names: tuple[str, str], before: Sequence[str], after: Sequence[str]) -> Html:
-    """What a query shows now, and what it would show, side by side; in the second, how far each document moves."""
+    """Return two orders of documents side by side, with the change of rank of each document in the second order."""
     entries: list[str] = []
-    was = {name: place for place, name in enumerate(before)}
-    for place, name in enumerate(after):
-        moved = was[name] - place if name in was else None
-        sign = "new" if moved is None else f"{'↑' if moved > 0 else '↓'}{abs(moved)}"
-        entries.append(f"<li>{html_text(name)} {'' if moved == 0 else f'<i>{sign}</i>'}</li>")
-    shown_now = "".join(f"<li>{html_text(name)}</li>" for name in before)
-    now, new = map(html_text, names)
-    lists = f"<div>{now}<ol>{shown_now}</ol></div><div>{new}<ol>{''.join(entries)}</ol></div>"
+    old_ranks = {name: rank for rank, name in enumerate(before)}
+    for rank, name in enumerate(after):
+        change = old_ranks[name] - rank if name in old_ranks else None
+        sign = "new" if change is None else f"{'↑' if change > 0 else '↓'}{abs(change)}"
+        entries.append(f"<li>{html_text(name)} {'' if change == 0 else f'<i>{sign}</i>'}</li>")
+    old_entries = "".join(f"<li>{html_text(name)}</li>" for name in before)
+    old, new = map(html_text, names)
+    lists = f"<div>{old}<ol>{old_entries}</ol></div><div>{new}<ol>{''.join(entries)}</ol></div>"
     return Html(f'<div class="orders">{lists}</div>')

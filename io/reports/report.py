@@ -1,7 +1,4 @@
-"""A report: results are read and checked, and a page about them is written, or a chart of them.
-
-The conclusion comes first on the page, then what it rests on.
-"""
+"""Reports: read and validate results, and write an HTML page or a chart about them."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -52,24 +49,24 @@ from posbias.io.reports.page import Html, Section
 from posbias.io.results.conclusions import CAUTION, GOOD, NOTE, STOP, ResultManifest
 from posbias.io.results.manifest import json_text, open_stored
 from posbias.io.results.outputs import check_file, write_file
-from posbias.io.results.tables import ATTRACTIVENESS, FILES_OF_A_FIT, PROPENSITIES, read_table, reading_parquet
+from posbias.io.results.tables import ATTRACTIVENESS, FIT_FILES, PROPENSITIES, parquet_errors, read_table
 from posbias.io.stores.metadata import Amount, Counted, Position, Segment
 
 _FORMATS: dict[str, Literal["html", "svg", "png"]] = {".html": "html", ".htm": "html", ".svg": "svg", ".png": "png"}
-_ADDRESSES = 65 << 30  # bytes that V8, with which vl-convert draws, reserves, and ends the process if it cannot
+_ADDRESSES = 65 << 30  # bytes of addresses that V8, inside vl-convert, reserves; it aborts the process if it cannot
 
 
 def check_drawing() -> None:
-    """Check that vl-convert, which draws, is there and can start.
+    """Check that vl-convert is installed and can start.
 
     Raises:
-        EngineError: the process may not reserve as many addresses.
-        MissingExtraError: it is not installed.
+        EngineError: the limit of the process on addresses is too low.
+        MissingExtraError: vl-convert is not installed.
     """
     if find_spec("vl_convert") is None:
         raise MissingExtraError.of("a report", "vl-convert-python")
     most, used = getrlimit(RLIMIT_AS)[0], 0
-    with suppress(OSError):  # where the system does not say what is in use
+    with suppress(OSError):  # systems without /proc
         used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * getpagesize()
     if most != RLIM_INFINITY and most - used < _ADDRESSES:
         raise EngineError(
@@ -80,15 +77,22 @@ def check_drawing() -> None:
 
 
 def make_report(places: Sequence[Location], target: Path, chart: str, progress: Progress, *, force: bool) -> str:
-    """Write a page about results, or a chart of them; return what was written, in words.
+    """Write a page about results, or a chart of them; return a description of the file for the user.
+
+    Args:
+        places: of the results.
+        target: the file; its ending selects a page (.html) or a chart (.svg, .png).
+        chart: the name of the chart.
+        progress: to report the stage of drawing.
+        force: whether to replace an older report.
 
     Raises:
-        EngineError: the library that draws cannot start.
+        EngineError: vl-convert cannot start.
         LogFormatError: a result is damaged.
-        MissingExtraError: the library that draws is not installed.
-        OutputExistsError: the file is there, and is not to be replaced.
-        OutputError: the file cannot be written, or is none of posbias.
-        UsageError: the file's name has no ending of a report, a result is named twice, or there is no such chart.
+        MissingExtraError: vl-convert is not installed.
+        OutputExistsError: the file exists, and `force` is false.
+        OutputError: the file cannot be written, or was not written by posbias.
+        UsageError: the file has another ending, a result is named twice, or the results have no such chart.
     """
     form = _FORMATS.get(target.suffix.lower())
     if form is None:
@@ -101,24 +105,24 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
     if twice:
         raise UsageError(f"{twice[0]}: is named twice. Name each result once.")
     check_file(target, "report", places, force=force)
-    with open_reported(places) as results, progress.stage("drawing"):
+    with open_results(places) as results, progress.stage("drawing"):
         if form == "html":
-            content = page_about(results).encode()
+            content = report_html(results).encode()
         else:
-            content = charts.picture(figure_named(results, chart), title_about(results), form)
+            content = charts.picture(figure_by_name(results, chart), report_title(results), form)
     write_file(target, content, "report", places, force=force)
     about = ": it opens in any browser, offline" if form == "html" else ""
     return f"{printable(str(target))}, {len(content) / 1e3:,.0f} kB{about}"
 
 
-# --- results as they are read: the manifest as types, and tables, each checked before it is believed ---
+# --- stored results: validated manifests and tables ---
 
 _METRICS = "metrics.parquet"
-_FILES = (*FILES_OF_A_FIT, f"{ATTRACTIVENESS}.parquet", _METRICS)
+_FILES = (*FIT_FILES, f"{ATTRACTIVENESS}.parquet", _METRICS)
 
 
 class ChangedQuery(msgspec.Struct, frozen=True):
-    """A query whose clicks a ranking changes, with its documents now and then."""
+    """A query whose clicks a ranking changes, with its old and new order of documents."""
 
     query: str
     pages: Number
@@ -128,9 +132,9 @@ class ChangedQuery(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row about a ranking, a click model, a ranker, a question or a day; it has as many of these fields."""
+    """A row about a ranking, a click model, a ranker, a question or a day, with some of these fields."""
 
-    # what it is about
+    # its subject
     name: str = ""
     ranking: str = ""
     other: str = ""
@@ -138,41 +142,41 @@ class Row(msgspec.Struct, frozen=True):
     question: str = ""
     unit: str = ""
     day: str | None = None
-    # a difference, of clicks per page, of a page, or of log-likelihood from the best model; and what it is of
+    # a difference of clicks per page, of a measure, or of log-likelihood from the best model
     difference: Number = None
     ci_low: Number = None
     ci_high: Number = None
     difference_std_error: Number = None
-    of: Number = None
+    of: Number = None  # the value that it is a difference from
     # a prediction of a ranking
     clicks_per_page: Number = None
     unsupported_share: Number = None
     pages_per_arm: Number = None
     changed_queries: tuple[ChangedQuery, ...] = ()
-    # a ranking that was predicted or evaluated
-    smallest_difference: Number = None  # clicks per page that this log tells in four of five cases
-    top_never_shown: Number = None  # the share of its first documents
-    # how far a verdict holds, in multiples of the estimated position bias (`break_even_reason`)
+    # a predicted or evaluated ranking
+    smallest_difference: Number = None  # in clicks per page, detected with a power of 80 %
+    top_never_shown: Number = None  # share of its first documents
+    # a verdict, and the multiples of the estimated position bias beyond which it changes (`break_even_reason`)
     verdict: str = ""
     turns_below: Number = None
     turns_above: Number = None
-    # the answer of an interleaving experiment, or a click model by clicks that it was not fitted to
+    # the answer of an interleaving experiment, or a click model on held-out clicks
     winner: str | None = None
     pages: Amount | None = None
     perplexity: Number = None
 
 
 class ExperimentSection(msgspec.Struct, frozen=True):
-    """An interleaving experiment: its rankers, what it says, and the course of the difference, first minus second."""
+    """An interleaving experiment: rankers, answers, and the cumulative difference by day, first minus second."""
 
     rankers: tuple[str, str]
-    clicks_per_page: float  # that are credited, of both rankers
+    clicks_per_page: float  # credited to either ranker
     answers: tuple[Row, ...]
     running: tuple[Row, ...]
 
 
 class EvaluationSection(msgspec.Struct, frozen=True):
-    """What an evaluation rests on."""
+    """The measure and the sample size of an evaluation."""
 
     cutoff: int
     pages: Amount
@@ -180,7 +184,7 @@ class EvaluationSection(msgspec.Struct, frozen=True):
 
 
 class ChosenLearner(msgspec.Struct, frozen=True):
-    """What was learnt of a ranker by clicks held out."""
+    """Gains of a ranker by held-out clicks, by name of the baseline."""
 
     measure: str = ""
     against: dict[str, Row] = {}
@@ -193,9 +197,9 @@ class LearnerSection(msgspec.Struct, frozen=True):
 
 
 class DifferenceOfCells(msgspec.Struct, frozen=True):
-    """A cell in two fits, or in a day and the others: the ratio of its propensities, and whether it is by chance.
+    """A cell in two fits, or on a day and all other days: the ratio of its propensities, and the p-value of ratio 1.
 
-    Other fields are those of its context, whatever they are called.
+    Columns of its context are ignored.
     """
 
     position: Position
@@ -208,13 +212,13 @@ class DifferenceOfCells(msgspec.Struct, frozen=True):
 
 
 class ComparisonSection(msgspec.Struct, frozen=True):
-    """How two results differ, or days."""
+    """Differences of two results, or of days."""
 
     differences: tuple[DifferenceOfCells, ...] = ()
 
 
 class ReportManifest(ResultManifest, msgspec.Struct, frozen=True, kw_only=True):
-    """As much of a manifest as a report looks at."""
+    """The fields of a manifest that reports use."""
 
     counted: Counted | UnsetType = UNSET
     estimate: StoredEstimate | UnsetType = UNSET
@@ -235,37 +239,37 @@ class ReportManifest(ResultManifest, msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class ReportedResult:
-    """A result that is reported on."""
+    """A result in a report."""
 
-    name: str  # what it is called on the page
+    name: str  # on the page
     described: ReportManifest
-    manifest: str
-    fit: StoredFit | None  # None of a result without propensities
-    values: tuple[Interval, ...]  # DCG of each ranking, of an evaluation of rankings
+    manifest: str  # its JSON
+    fit: StoredFit | None  # None without propensities
+    values: tuple[Interval, ...]  # DCG of each evaluated ranking
     curves: PlottedCurves | None = None  # of a fit
 
 
 @contextmanager
-def open_reported(places: Sequence[Location]) -> Generator[list[ReportedResult]]:
-    """The results in some directories, in their order; their files stay where they are while the block runs.
+def open_results(places: Sequence[Location]) -> Generator[list[ReportedResult]]:
+    """Open results in order, for as long as the block runs; a result by value of a column is one result per value.
 
     Raises:
-        LogFormatError: one is damaged, or was replaced while it was read.
+        LogFormatError: a result is damaged, or was replaced while it was read.
     """
-    opened: list[Location] = []
-    for place in places:  # a result, or those of the values of a column (`fit --for-each`)
+    single: list[Location] = []
+    for place in places:
         if isinstance(place, Path):
             with open_stored(place) as stored:
-                opened += fits_of_values(stored) or [place]
+                single += fits_of_values(stored) or [place]
         else:
-            opened.append(place)
-    parts = [str(place).rstrip("/").split("/") for place in opened]
-    # as much of the end of each path as it takes to tell them apart
+            single.append(place)
+    # names: the shortest ends of the paths that are distinct
+    parts = [str(place).rstrip("/").split("/") for place in single]
     ends = (["/".join(path[-length:]) for path in parts] for length in range(1, max(map(len, parts))))
-    names = next((part for part in ends if len(set(part)) == len(part)), [str(place) for place in opened])
+    names = next((part for part in ends if len(set(part)) == len(part)), [str(place) for place in single])
     with ExitStack() as stack:
         results: list[ReportedResult] = []
-        for place, name in zip(opened, names, strict=True):
+        for place, name in zip(single, names, strict=True):
             stored = stack.enter_context(open_stored(place, _FILES))
             folder, described, fit, curves = stored.folder, stored.typed(ReportManifest), None, None
             if described.estimate is not UNSET:
@@ -279,7 +283,7 @@ def open_reported(places: Sequence[Location]) -> Generator[list[ReportedResult]]
 
 
 def _values_of_rankings(path: Path) -> tuple[Interval, ...]:
-    """DCG of each ranking with its interval.
+    """Read the DCG of each ranking with its interval from a table of metrics.
 
     Raises:
         LogFormatError: the table is damaged.
@@ -295,10 +299,10 @@ def _values_of_rankings(path: Path) -> tuple[Interval, ...]:
 # --- the page ---
 
 MOST_IN_FULL = 6
-"""Results that have a part of their own, and curves in one chart; of more, the last ones."""
+"""Results with a part of their own, and curves in one chart; of more results the last ones."""
 
 _ATTENTION = "How much attention each position gets"
-_KINDS = {
+_PAGE_KINDS = {
     "fit": _ATTENTION,
     "run": _ATTENTION,
     "collect": "Counts of a log",
@@ -315,56 +319,56 @@ _KINDS = {
 }
 
 
-def page_about(results: Sequence[ReportedResult]) -> str:
-    """The page about one result, or about several side by side."""
-    title = title_about(results)
+def report_html(results: Sequence[ReportedResult]) -> str:
+    """Return the page about one result, or about several side by side."""
+    title = report_title(results)
     if len(results) == 1:
         described = results[0].described
-        kind = _KINDS.get(described.command, f"posbias {described.command}")
+        kind = _PAGE_KINDS.get(described.command, f"posbias {described.command}")
         kind = "Click models judged by clicks" if described.models else kind
-        return page.html_of(kind, title, _sections(results[0]))
-    rows = [_row(result) for result in results]
+        return page.page_html(kind, title, _sections(results[0]))
+    rows = [_overview_row(result) for result in results]
     names = list(dict.fromkeys(name for row in rows for name in row))
     overview = [page.table(names, [[row.get(name, "-") for name in names] for row in rows])]
     if len(results) > MOST_IN_FULL:
         overview.insert(0, page.paragraph(f"Of {len(results):,} results, the last {MOST_IN_FULL} are shown in full."))
-    drawn = _pictures(results)
-    tried = _predicted_and_tried(results)
+    drawn = _shared_charts(results)
+    compared = _predictions_and_experiments(results)
     sections = [Section("All results", overview), *([Section("Pictures", drawn)] if drawn else [])]
-    sections += [Section("What was predicted, and what came out", [tried])] if tried else []
+    sections += [Section("What was predicted, and what came out", [compared])] if compared else []
     parts = [(result.name, _sections(result)) for result in results[-MOST_IN_FULL:]]
-    return page.html_of("Results side by side", title, sections, parts)
+    return page.page_html("Results side by side", title, sections, parts)
 
 
-def _predicted_and_tried(results: Sequence[ReportedResult]) -> Html | None:
-    """The table of predictions beside interleaving experiments; None where one of them is missing."""
+def _predictions_and_experiments(results: Sequence[ReportedResult]) -> Html | None:
+    """Return a table of predictions beside interleaving experiments; None if either is missing."""
     predicted = [
         (result.name, f"predicted: {row.ranking} against the log's own order", gain, "")
         for result in results
         for gain, row, _ in _predicted_gains(result)
     ]
-    tried = list[tuple[str, str, Interval, str]]()
+    observed = list[tuple[str, str, Interval, str]]()
     for name, experiment in ((result.name, result.described.experiment) for result in results):
         if experiment is not UNSET and experiment.answers:
             answer, what = experiment.answers[0], "came out: {} against {}, interleaved".format(*experiment.rankers)
-            gain = _relative("", experiment.clicks_per_page or 1.0, answer)
-            tried.append((name, what, gain, f"{answer.winner} wins" if answer.winner else "undecided"))
-    if not predicted or not tried:
+            gain = _relative_interval("", experiment.clicks_per_page or 1.0, answer)
+            observed.append((name, what, gain, f"{answer.winner} wins" if answer.winner else "undecided"))
+    if not predicted or not observed:
         return None
     rows = [
-        (name, what, _signed(gain.value), _from_to(gain).removeprefix("95 % interval "), verdict)
-        for name, what, gain, verdict in (*predicted, *tried)
+        (name, what, _signed(gain.value), _interval_text(gain).removeprefix("95 % interval "), verdict)
+        for name, what, gain, verdict in (*predicted, *observed)
     ]
     return page.table(["result", "what", "of the clicks", "95 % interval", "verdict"], rows)
 
 
-def figure_named(results: Sequence[ReportedResult], name: str) -> Figure:
-    """The first chart of a kind on the page about results; nothing else of the page is made.
+def figure_by_name(results: Sequence[ReportedResult], name: str) -> Figure:
+    """Return the first chart of a name that a page about the results would have.
 
     Raises:
-        UsageError: the page has none.
+        UsageError: there is no such chart.
     """
-    figures = _pictures(results) if len(results) > 1 else []
+    figures = _shared_charts(results) if len(results) > 1 else []
     figures += [figure for result in results[-MOST_IN_FULL:] for figure in _highlights(result)[1]]
     figure = next((figure for figure in figures if figure.name == name), None)
     if figure is None:
@@ -373,8 +377,8 @@ def figure_named(results: Sequence[ReportedResult], name: str) -> Figure:
     return figure
 
 
-def title_about(results: Sequence[ReportedResult]) -> str:
-    """The title of a page or a chart: the name of what was read, and its days: `web_search, 5 to 11 January 2026`."""
+def report_title(results: Sequence[ReportedResult]) -> str:
+    """Return the title of a page or a chart, from the inputs and their days: `web_search, 5 to 11 January 2026`."""
     if len(results) != 1:
         return f"{len(results):,} results"
     (result,) = results
@@ -390,10 +394,10 @@ def title_about(results: Sequence[ReportedResult]) -> str:
 
 
 def _days(result: ReportedResult) -> str:
-    """The days of a log in words; nothing where they are not known."""
-    of_segments = sorted({day for segment in result.described.segments for day in segment.days})
+    """Return the days of a log in words; empty if they are not known."""
     days = result.described.days
-    known = [str(days[end]) for end in ("first", "last") if end in days] or of_segments
+    known = [str(days[end]) for end in ("first", "last") if end in days]
+    known = known or sorted({day for segment in result.described.segments for day in segment.days})
     if not known:
         return ""
     try:
@@ -422,8 +426,8 @@ def _sections(result: ReportedResult) -> list[Section]:
     verdict = [page.banner(described.verdict, described.conclusion)] if described.verdict else []
     verdict += [page.key_figures(figures)] if figures else []
     weighed = sorted(described.reasons, key=lambda reason: _ORDER.index(reason.severity))
-    reasons = [page.reasons_of(weighed)] if weighed else []
-    changed: list[Section] = []  # queries that rankings change most, each with its documents now and then
+    reasons = [page.reason_list(weighed)] if weighed else []
+    changed: list[Section] = []  # queries that rankings change most, with the old and the new order of documents
     for row in described.predictions[:_MOST_RANKINGS]:
         folds: list[Html] = []
         for number, query in enumerate(row.changed_queries):
@@ -444,7 +448,7 @@ def _sections(result: ReportedResult) -> list[Section]:
 
 
 def _details(result: ReportedResult, *, numbers_are_open: bool) -> list[Html]:
-    """Tables as they were printed, documents, how the result was made, and its manifest."""
+    """Return the printed tables, underrated documents, the origin of the result, and its manifest."""
     described, numbers = result.described, list[Html]()
     for entry in described.printed:
         if isinstance(entry, str):
@@ -480,14 +484,14 @@ _NAMED_DOCUMENTS = 10
 
 
 def _documents(path: Path) -> list[Html]:
-    """Documents that their click rates sell short.
+    """Return documents whose click rates underrate them, from the table of attractiveness at `path`.
 
     Raises:
-        LogFormatError: the table of attractiveness is damaged.
+        LogFormatError: the table is damaged.
     """
     if not path.is_file():
         return []
-    with reading_parquet(path):
+    with parquet_errors(path):
         scanned = pl.scan_parquet(path, glob=False, hive_partitioning=False)
         names = scanned.collect_schema().names()
         missing = [name for name in COLUMNS if name not in names]
@@ -516,27 +520,27 @@ def _documents(path: Path) -> list[Html]:
     return [page.fold("Documents that click rates sell short", blocks)]
 
 
-# --- what a reader should take away, by kind of result ---
+# --- highlights: key figures and charts, by kind of result ---
 
 _KeyFigures: TypeAlias = list[tuple[str, ...]]
-"""Numbers that a reader should take away, each with what it is, and perhaps a note."""
+"""Tuples of a value, its label, and perhaps notes."""
 
 _Highlights: TypeAlias = tuple[_KeyFigures, list[Figure]]
-"""The key figures and the charts."""
 
 
 def _highlights(result: ReportedResult) -> _Highlights:
-    for of_kind in _OF_KINDS:
-        if (highlights := of_kind(result)) is not None:
+    """Return the key figures and charts of a result, by the first function of `_HIGHLIGHTS` that applies to it."""
+    for function in _HIGHLIGHTS:
+        if (highlights := function(result)) is not None:
             return highlights
     return [], []
 
 
-def _of_fit(result: ReportedResult) -> _Highlights | None:
+def _fit_highlights(result: ReportedResult) -> _Highlights | None:
     fit, curves = result.fit, result.curves
     if fit is None or curves is None:
         return None
-    cell = named_cell(curves)
+    cell = headline_cell(curves)
     contexts, across = escape_unseen(curves.by), escape_unseen(curves.across)
     reference = None if cell is None else f"{across} {cell['reference']}"
     if reference and fit.plan.cell:
@@ -545,8 +549,8 @@ def _of_fit(result: ReportedResult) -> _Highlights | None:
     if curves.grid:
         drawn = [charts.heat_map(curves, contexts, reference)]
     else:
-        of_clicks = [charts.heat_map(curves, contexts)] if curves.browsing else []
-        drawn = [charts.curve(curves, contexts, reference), *of_clicks]
+        heat_maps = [charts.heat_map(curves, contexts)] if curves.browsing else []
+        drawn = [charts.curve(curves, contexts, reference), *heat_maps]
     if cell is None:
         return [], drawn
     position, share = cell[POSITION], cell[PROPENSITY]
@@ -561,8 +565,8 @@ def _of_fit(result: ReportedResult) -> _Highlights | None:
         note = f"{linking:,.0f} of {clicks:,.0f}: clicks on what was shown at {across} {position} and elsewhere"
         figures.append((f"{linking / clicks:.0%}", "of the clicks are evidence for that", note))
     else:
-        known = fit.estimate.click_share_identified
-        figures.append((f"{known:.0%}", "of the clicks are where attention is known"))
+        identified = fit.estimate.click_share_identified
+        figures.append((f"{identified:.0%}", "of the clicks are where attention is known"))
     rate = cell[RELATIVE_RATE]
     if rate is not None:
         error, direction = abs(rate / share - 1), "low" if rate < share else "high"
@@ -571,8 +575,11 @@ def _of_fit(result: ReportedResult) -> _Highlights | None:
     return figures, drawn
 
 
-def named_cell(curves: PlottedCurves) -> dict[str, Any] | None:
-    """The cell that stands for a fit, with its `reference`: position 5, or the nearest before it that is known."""
+def headline_cell(curves: PlottedCurves) -> dict[str, Any] | None:
+    """Return the cell that summarises a fit: the last identified one up to position `NAMED`, else the first below.
+
+    It has the position of the reference cell as `reference`. None without a reference or a second identified cell.
+    """
     lines = curves.first.filter(pl.col(PROPENSITY).is_not_null()).sort(POSITION)
     references = lines.filter(pl.col(PROPENSITY) == 1)[POSITION]
     if not len(references):
@@ -585,47 +592,48 @@ def named_cell(curves: PlottedCurves) -> dict[str, Any] | None:
     return {**cell, "reference": references[0]}
 
 
-def _relative(label: str, of: float, row: Row) -> Interval:
-    """A difference as a share of what it is a difference from."""
-    low, high = (None if end is None else end / of for end in (row.ci_low, row.ci_high))
-    return Interval(label, (row.difference or 0.0) / of, low, high)
+def _relative_interval(label: str, base: float, row: Row) -> Interval:
+    """Return the difference of a row with its interval, divided by `base`."""
+    low, high = (None if end is None else end / base for end in (row.ci_low, row.ci_high))
+    return Interval(label, (row.difference or 0.0) / base, low, high)
 
 
 def _signed(value: float, form: str = "+.1%") -> str:
-    """A difference with its sign, which nothing has none of."""
+    """Format with a sign; zero has none."""
     text = f"{value:{form}}"
     return text if text.strip("+-0.%") else text.lstrip("+-")
 
 
-def _from_to(interval: Interval, form: str = "+.1%") -> str:
+def _interval_text(interval: Interval, form: str = "+.1%") -> str:
     if interval.low is None or interval.high is None:
         return ""
     return f"95 % interval {_signed(interval.low, form)} to {_signed(interval.high, form)}"
 
 
-def _verdict_of(result: ReportedResult, ranking: str) -> _KeyFigures:
-    """The range of position bias in which the verdict on a ranking holds; nothing where it is not clear."""
-    for held in result.described.verdicts:
-        if ranking in (held.ranking, held.other) and held.verdict in ("better", "worse"):
-            low, high = held.turns_below or 0.0, held.turns_above or max(POWERS)
-            both = (held.ranking, held.other) if held.verdict == "better" else (held.other, held.ranking)
+def _robustness(result: ReportedResult, ranking: str) -> _KeyFigures:
+    """Return the range of position bias in which the verdict on a ranking holds; empty for an unclear verdict."""
+    for verdict in result.described.verdicts:
+        if ranking in (verdict.ranking, verdict.other) and verdict.verdict in ("better", "worse"):
+            low, high = verdict.turns_below or 0.0, verdict.turns_above or max(POWERS)
+            pair = (verdict.ranking, verdict.other)
+            both = pair if verdict.verdict == "better" else pair[::-1]
             what = f"the estimated position bias: so far {' stays ahead of '.join(both)}"
             return [(f"{low:.2g} to {high:.2g} times", what)]
     return []
 
 
 def _predicted_gains(result: ReportedResult) -> list[tuple[Interval, Row, float]]:
-    """What each ranking gains, as a share of the clicks per page that were observed, with its row and these."""
+    """Return, for each ranking, its gain relative to the observed clicks per page, its row, and these clicks."""
     rows = [(row, (row.clicks_per_page or 0.0) - (row.difference or 0.0)) for row in result.described.predictions]
-    return [(_relative(row.ranking, observed, row), row, observed) for row, observed in rows if observed > 0]
+    return [(_relative_interval(row.ranking, observed, row), row, observed) for row, observed in rows if observed > 0]
 
 
-def _of_prediction(result: ReportedResult) -> _Highlights | None:
+def _prediction_highlights(result: ReportedResult) -> _Highlights | None:
     gains = _predicted_gains(result)
     if not gains:
         return None
-    gain, row, observed = max(gains, key=lambda entry: entry[0].value)
-    figures: _KeyFigures = [(_signed(gain.value), f"clicks per page with {gain.label}", _from_to(gain))]
+    gain, row, observed = max(gains, key=lambda triple: triple[0].value)
+    figures: _KeyFigures = [(_signed(gain.value), f"clicks per page with {gain.label}", _interval_text(gain))]
     if row.unsupported_share is not None:
         what = f"of what {gain.label} shows was never shown for its query"
         figures.append((f"{row.unsupported_share:.1%}", what, "its worth is not known from clicks"))
@@ -635,12 +643,12 @@ def _of_prediction(result: ReportedResult) -> _Highlights | None:
     elif smallest is not None:
         what = "is the smallest difference that this log can tell"
         figures.append((f"{smallest / observed:.1%}", what, "in four of five cases"))
-    figures += _verdict_of(result, row.ranking)
+    figures += _robustness(result, row.ranking)
     about = "Difference from the log's own order."
-    return figures, [charts.differences([entry[0] for entry in gains], "Clicks per page", about)]
+    return figures, [charts.differences([interval for interval, _, _ in gains], "Clicks per page", about)]
 
 
-def _of_experiment(result: ReportedResult) -> _Highlights | None:
+def _experiment_highlights(result: ReportedResult) -> _Highlights | None:
     experiment = result.described.experiment
     if experiment is UNSET or not experiment.answers:
         return None
@@ -649,19 +657,27 @@ def _of_experiment(result: ReportedResult) -> _Highlights | None:
     interval = Interval("", first.difference or 0.0, first.ci_low, first.ci_high)
     figures: _KeyFigures = [
         (first.winner or "undecided", "wins on this traffic" if first.winner else f"between {one} and {other}", ""),
-        (_signed(interval.value, "+.4f"), f"{first.unit} a page, {one} minus {other}", _from_to(interval, "+.4f")),
+        (
+            _signed(interval.value, "+.4f"),
+            f"{first.unit} a page, {one} minus {other}",
+            _interval_text(interval, "+.4f"),
+        ),
         (f"{first.pages or 0:,.0f}", "pages, and looks as often as you like"),
     ]
-    days = [(of.day, of.difference, of.ci_low, of.ci_high) for of in experiment.running if of.day is not None]
-    names = {"day": pl.String, "difference": pl.Float64, LOW: pl.Float64, HIGH: pl.Float64}
-    drawn = [charts.running_difference(pl.DataFrame(days, names, orient="row"), f"{one} minus {other}")] if days else []
-    known = [of for of in experiment.answers if of.difference is not None and of.ci_low is not None]
-    gains = [Interval(of.question, of.difference or 0.0, of.ci_low, of.ci_high) for of in known]
+    days = [(row.day, row.difference, row.ci_low, row.ci_high) for row in experiment.running if row.day is not None]
+    schema = {"day": pl.String, "difference": pl.Float64, LOW: pl.Float64, HIGH: pl.Float64}
+    frame = pl.DataFrame(days, schema, orient="row")
+    drawn = [charts.running_difference(frame, f"{one} minus {other}")] if days else []
+    gains = [
+        Interval(row.question, row.difference, row.ci_low, row.ci_high)
+        for row in experiment.answers
+        if row.difference is not None and row.ci_low is not None
+    ]
     about = f"{one} minus {other}, a page."
     return figures, [*drawn, *([charts.differences(gains, "Answers", about, form="+.3f")] if gains else [])]
 
 
-def _of_evaluation(result: ReportedResult) -> _Highlights | None:
+def _evaluation_highlights(result: ReportedResult) -> _Highlights | None:
     evaluation, values = result.described.evaluation, result.values
     if evaluation is UNSET or not values:
         return None
@@ -670,7 +686,7 @@ def _of_evaluation(result: ReportedResult) -> _Highlights | None:
     number = evaluation.effective_queries
     worth = "" if number is None else f"worth {number:,.0f} equally frequent queries"
     figures: _KeyFigures = [
-        (f"{best.value:.3f}", f"is the {measure} of {best.label}, the highest", _from_to(best, ".3f")),
+        (f"{best.value:.3f}", f"is the {measure} of {best.label}, the highest", _interval_text(best, ".3f")),
         (f"{evaluation.pages:,.0f}", "pages judge", worth),
     ]
     never_shown = [(entry.top_never_shown or 0.0, entry.name) for entry in result.described.rankings]
@@ -678,12 +694,12 @@ def _of_evaluation(result: ReportedResult) -> _Highlights | None:
     if share:
         what = f"of the first {evaluation.cutoff} of {name} was never shown for its query"
         figures.append((f"{share:.1%}", what, "its worth is not known from clicks"))
-    figures += _verdict_of(result, best.label)
+    figures += _robustness(result, best.label)
     about = f"{measure} by clicks corrected for position: more is better."
     return figures, [charts.differences(values, "What each ranking is worth", about, form=".3f", zero=False)]
 
 
-def _of_models(result: ReportedResult) -> _Highlights | None:
+def _model_highlights(result: ReportedResult) -> _Highlights | None:
     models = [model for model in result.described.models if model.difference is not None]
     if not models:
         return None
@@ -693,8 +709,8 @@ def _of_models(result: ReportedResult) -> _Highlights | None:
     if others:
         what = f"is how far {others[0].model}, the next one, falls behind"
         figures.append((f"{-(others[0].difference or 0.0):.4f}", what, "log-likelihood per position"))
-    of_models = [(each.model, each.difference or 0.0, 1.96 * (each.difference_std_error or 0.0)) for each in models]
-    intervals = [Interval(name, value, value - reach, value + reach) for name, value, reach in of_models]
+    rows = [(each.model, each.difference or 0.0, 1.96 * (each.difference_std_error or 0.0)) for each in models]
+    intervals = [Interval(name, value, value - width, value + width) for name, value, width in rows]
     about = "Log-likelihood per position, relative to the best: more is better."
     return figures, [charts.differences(intervals, "How well clicks are predicted", about, form="+.3f")]
 
@@ -702,16 +718,16 @@ def _of_models(result: ReportedResult) -> _Highlights | None:
 _AGAINST = {"naive": "training on raw clicks"}
 
 
-def _of_training(result: ReportedResult) -> _Highlights | None:
+def _training_highlights(result: ReportedResult) -> _Highlights | None:
     chosen = result.described.learner.chosen
     gains = [
-        _relative(_AGAINST.get(name, f"the {name}"), gain.of, gain)
+        _relative_interval(_AGAINST.get(name, f"the {name}"), gain.of, gain)
         for name, gain in chosen.against.items()
         if gain.of and gain.difference is not None
     ]
     if not gains:
         return None
-    figures: _KeyFigures = [(_signed(gain.value), f"against {gain.label}", _from_to(gain)) for gain in gains]
+    figures: _KeyFigures = [(_signed(gain.value), f"against {gain.label}", _interval_text(gain)) for gain in gains]
     about = f"Difference in {chosen.measure}, by clicks held out."
     return figures, [charts.differences(gains, "What the ranker gains", about, form="+.1%")]
 
@@ -719,22 +735,22 @@ def _of_training(result: ReportedResult) -> _Highlights | None:
 _MOST_CELLS = 40
 
 
-def _of_comparison(result: ReportedResult) -> _Highlights | None:
-    changes, real = list[Interval](), 0
+def _comparison_highlights(result: ReportedResult) -> _Highlights | None:
+    changes, significant = list[Interval](), 0
     for cell in result.described.comparison.differences:
         ratio, low, high = cell.ratio, cell.ratio_ci_low, cell.ratio_ci_high
         if ratio is not None and low is not None and high is not None and low < high:
             click = f", last click {cell.previous_click}" if cell.previous_click else ""
             label = f"{'' if cell.day is None else f'{cell.day}, '}position {cell.position}{click}"
             changes.append(Interval(label, ratio - 1, low - 1, high - 1))
-            real += cell.p_value_joint is not None and cell.p_value_joint < LEVEL
+            significant += cell.p_value_joint is not None and cell.p_value_joint < LEVEL
     if not changes:
         return None
     largest = max(changes, key=lambda change: abs(change.value))
     most, where = max((max(abs(change.low or 0), abs(change.high or 0)), change.label) for change in changes)
     figures: _KeyFigures = [
-        (_signed(largest.value, "+.0%"), f"is the largest change, at {largest.label}", _from_to(largest, "+.0%")),
-        (f"{real:,} of {len(changes):,}", "changes are more than chance"),
+        (_signed(largest.value, "+.0%"), f"is the largest change, at {largest.label}", _interval_text(largest, "+.0%")),
+        (f"{significant:,} of {len(changes):,}", "changes are more than chance"),
         (f"{most:.0%}", "is the largest change that cannot be excluded", f"at {where}"),
     ]
     about = "Relative change of the propensity."
@@ -744,7 +760,7 @@ def _of_comparison(result: ReportedResult) -> _Highlights | None:
 _MOST_DAYS = 400
 
 
-def _of_counts(result: ReportedResult) -> _Highlights | None:
+def _count_highlights(result: ReportedResult) -> _Highlights | None:
     described = result.described
     if described.weights:
         weights = described.weights
@@ -761,14 +777,14 @@ def _of_counts(result: ReportedResult) -> _Highlights | None:
         return None
     figures: _KeyFigures = [(f"{counts[name]:,.0f}", name) for name in (IMPRESSIONS, CLICKS) if name in counts]
     rows = [
-        (of.days[0], float(of.totals[IMPRESSIONS]), float(of.totals.get(CLICKS, 0)))
+        (counting.days[0], float(counting.totals[IMPRESSIONS]), float(counting.totals.get(CLICKS, 0)))
         for segment in described.segments
-        for of in segment.countings
-        if len(of.days) == 1 and of.totals.get(IMPRESSIONS, 0) > 0
+        for counting in segment.countings
+        if len(counting.days) == 1 and counting.totals.get(IMPRESSIONS, 0) > 0
     ]
     days = pl.DataFrame(rows, {"day": pl.String, IMPRESSIONS: pl.Float64, CLICKS: pl.Float64}, orient="row")
-    days = days.filter(pl.col("day").str.to_date("%Y-%m-%d", strict=False).is_not_null()).group_by("day").sum()
-    days = days.sort("day")
+    is_day = pl.col("day").str.to_date("%Y-%m-%d", strict=False).is_not_null()
+    days = days.filter(is_day).group_by("day").sum().sort("day")
     if days.height < 2:  # noqa: PLR2004 - one day is no course
         return figures, []
     figures.append((f"{days.height:,}", "days"))
@@ -776,22 +792,22 @@ def _of_counts(result: ReportedResult) -> _Highlights | None:
     return figures, [charts.click_rate_by_day(days.tail(_MOST_DAYS), note)]
 
 
-_OF_KINDS: tuple[Callable[[ReportedResult], _Highlights | None], ...] = (
-    *(_of_fit, _of_prediction, _of_experiment, _of_evaluation, _of_models, _of_training, _of_comparison, _of_counts),
+_HIGHLIGHTS: tuple[Callable[[ReportedResult], _Highlights | None], ...] = (
+    *(_fit_highlights, _prediction_highlights, _experiment_highlights, _evaluation_highlights),
+    *(_model_highlights, _training_highlights, _comparison_highlights, _count_highlights),
 )
 
 # --- several results side by side: days, logs or methods ---
 
-_AT_POSITIONS = (2, 3, 5, 10, 20)
-_MOST_RESULTS = 366
-_FEWEST_FOR_A_COURSE = 3
+_COURSE_POSITIONS = (2, 3, 5, 10, 20)
+_MOST_RESULTS, _MIN_COURSE = 366, 3  # results in a chart over results
 
 
-def _row(result: ReportedResult) -> dict[str, str]:
-    """A result in the table of all."""
+def _overview_row(result: ReportedResult) -> dict[str, str]:
+    """Return the entries of a result in the overview, by column."""
     described = result.described
     row = {"result": result.name} | ({"verdict": described.verdict} if described.verdict else {})
-    cell = None if result.curves is None else named_cell(result.curves)
+    cell = None if result.curves is None else headline_cell(result.curves)
     if cell is not None:
         interval = "" if cell[LOW] is None else f" ({cell[LOW]:.0%} to {cell[HIGH]:.0%})"
         row[f"attention of position {cell[POSITION]}"] = f"{cell[PROPENSITY]:.0%}{interval}"
@@ -801,23 +817,25 @@ def _row(result: ReportedResult) -> dict[str, str]:
     return row | ({"days": days} if days else {})
 
 
-def _pictures(results: Sequence[ReportedResult]) -> list[Figure]:
-    """The charts that several results share: their curves, and propensities of some positions over results."""
-    fits = {result.name: result.curves for result in results if result.curves is not None}
+def _shared_charts(results: Sequence[ReportedResult]) -> list[Figure]:
+    """Return charts of several results: their curves, and propensities of selected positions over results."""
+    fits = [(result.name, result.curves) for result in results if result.curves is not None]
     if len(fits) <= 1:
         return []
-    last = dict(list(fits.items())[-MOST_IN_FULL:])
-    notes = [f"Of {len(fits):,} results, the last {len(last)} are drawn."] if len(fits) > len(last) else []
-    contexts = [f"{name}: {of.contexts[0]}" for name, of in last.items() if of.by]
-    notes += [f"Of each, the most frequent context: {'; '.join(contexts)}."] if contexts else []
-    lines = pl.concat([of.first.with_columns(line=pl.lit(name)) for name, of in last.items()], how="diagonal")
-    drawn = [charts.curves_of_results(lines, " ".join(notes))]
-    last = dict(list(fits.items())[-_MOST_RESULTS:])
+
+    def omission(most: int) -> str:
+        return f"Of {len(fits):,} results, the last {most} are drawn." if len(fits) > most else ""
+
+    last = fits[-MOST_IN_FULL:]
+    contexts = "; ".join(f"{name}: {curves.contexts[0]}" for name, curves in last if curves.by)
+    note = f"Of each, the most frequent context: {contexts}." if contexts else ""
+    lines = pl.concat([curves.first.with_columns(line=pl.lit(name)) for name, curves in last], how="diagonal")
+    drawn = [charts.curves_of_results(lines, " ".join(filter(None, [omission(MOST_IN_FULL), note])))]
+    last = fits[-_MOST_RESULTS:]
     rows = pl.concat(
-        of.first.select(pl.lit(name).alias("result"), POSITION, PROPENSITY, LOW, HIGH) for name, of in last.items()
+        curves.first.select(pl.lit(name).alias("result"), POSITION, PROPENSITY, LOW, HIGH) for name, curves in last
     )
-    rows = rows.filter(pl.col(POSITION).is_in(_AT_POSITIONS) & pl.col(PROPENSITY).is_not_null())
-    if len(fits) >= _FEWEST_FOR_A_COURSE and rows.height:
-        note = f"Of {len(fits):,} results, the last {len(last)} are drawn." if len(fits) > len(last) else ""
-        drawn.append(charts.course(rows, list(last), note))
+    rows = rows.filter(pl.col(POSITION).is_in(_COURSE_POSITIONS) & pl.col(PROPENSITY).is_not_null())
+    if len(fits) >= _MIN_COURSE and rows.height:
+        drawn.append(charts.course(rows, [name for name, _ in last], omission(_MOST_RESULTS)))
     return drawn

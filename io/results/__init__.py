@@ -1,4 +1,4 @@
-"""How a result comes into being: made aside, with a manifest, moved into place whole or not at all.
+"""Writing of results: in a directory of their own, with a manifest, moved into place whole or not at all.
 
-Only here is anything of a user's replaced, and only a result of posbias.
+Only this package replaces existing files, and only results of posbias.
 """

@@ -1,7 +1,7 @@
-"""Results on disk: written with a manifest, and opened by it.
+"""Manifests of results: written as the last file of a result, and validated when it is opened.
 
-It holds no time of day: the same input and options give the same bytes. What is read is data from outside: it may be
-anything, of any size, and edited. A checksum of its own content tells what was changed after it was written.
+A manifest contains no time of day: the same input and options give the same bytes. A manifest that is read is
+untrusted: it may have any content and size. A checksum of its content detects later changes.
 """
 
 import json
@@ -34,12 +34,13 @@ from posbias.io.places.object_stores import is_current, on_disk
 
 FILE_NAME = "manifest.json"
 _DIGESTED = re.compile(r"(.*/)?(?!part-[0-9]+\.)[^/]+\.(parquet|npz|py|md|json)|[^/]+\.(txt|parquet/.*)")
-"""Tables, models and programs; not the rows of training files, nor parts of statistics, which say their own."""
+"""Files with a digest: tables, models and programs; not rows of training files, nor parts of statistics, whose own
+metadata has their checksums."""
 
 LARGEST = 64 << 20
-"""Bytes of the largest manifest, that of about half a million log files; a larger file is none."""
+"""Bytes of the largest manifest, enough for about half a million log files."""
 
-_READ_BACK = ("counted", "key_types")
+_UNMASKED = ("counted", "key_types")  # sections that later commands parse
 _CHECKSUM = "checksum"
 _LIBRARIES = ("polars", "numpy", "scipy", "narwhals", "pyarrow")
 
@@ -49,35 +50,35 @@ _NAME_ONE = "Name a directory that a command of posbias wrote with -o."
 _Type = TypeVar("_Type")
 
 
-class Described(msgspec.Struct, frozen=True):
-    """Fields of every manifest."""
+class FileListing(msgspec.Struct, frozen=True):
+    """The fields of a manifest about its files."""
 
-    command: str  # what made it
-    versions: dict[str, str]  # of posbias and of libraries
-    files: dict[str, int]  # their sizes by name
-    digests: dict[str, str] = {}  # XXH3-128 of some, by name; of fewer in results of earlier versions
+    command: str  # that made the result
+    versions: dict[str, str]  # of posbias and libraries
+    files: dict[str, int]  # sizes by name
+    digests: dict[str, str] = {}  # XXH3-128 of files that match `_DIGESTED`, by name; earlier versions have fewer
 
     def __post_init__(self) -> None:
-        """Find names that lead out of the result."""
+        """Raise ValueError for a name that leads out of the result."""
         for name in (*self.files, *self.digests):
             check_inside(name)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest as it was read."""
+    """A parsed manifest, not yet validated."""
 
     path: Path  # its file
-    state: FileState  # which file that was
-    content: dict[str, Any]  # what it holds
+    state: FileState  # size, times and inode of the file when it was read
+    content: dict[str, Any]  # the JSON object
 
     def typed(self, as_type: type[_Type], error: type[PosbiasError] = LogFormatError, remedy: str = _REMEDY) -> _Type:
-        """The content as fields of known types.
+        """Convert the content to a struct.
 
         Args:
-            as_type: the fields.
-            error: what is raised where it holds something else, or was changed after it was written.
-            remedy: what is to be done then.
+            as_type: the struct.
+            error: the class to raise if the content does not fit the struct or its checksum.
+            remedy: the advice in that error.
         """
         try:
             fields = msgspec.convert(self.content, as_type)
@@ -90,20 +91,24 @@ class Manifest:
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """Write sections, plain or typed, the files of a result and the versions that made it as its last file; return it.
+    """Write the manifest of a finished result, with its files and the versions of software; return the content.
 
-    Passwords and keys in it are masked, but for what says what was counted, which is read again to the letter.
+    Passwords and keys are masked, except in `_UNMASKED` sections.
+
+    Args:
+        folder: with all other files of the result.
+        content: its sections, as plain data or structs.
 
     Raises:
-        OutputError: it is larger than any that is read.
+        OutputError: the manifest would be larger than `LARGEST`.
     """
     plain: dict[str, Any] = msgspec.to_builtins(content)
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     files.pop(FILE_NAME, None)
     manifest = {
-        **{name: value if name in _READ_BACK else mask_secrets_in_values(value) for name, value in plain.items()},
+        **{name: value if name in _UNMASKED else mask_secrets_in_values(value) for name, value in plain.items()},
         "files": {name: path.stat().st_size for name, path in files.items()},
-        "digests": {name: digest_of(path) for name, path in files.items() if _DIGESTED.fullmatch(name)},
+        "digests": {name: file_checksum(path) for name, path in files.items() if _DIGESTED.fullmatch(name)},
         "versions": versions(),
     }
     manifest[_CHECKSUM] = checksum_of_content(json.loads(json.dumps(manifest)))
@@ -119,30 +124,30 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def versions() -> dict[str, str]:
-    """The versions of posbias and of what its numbers depend on."""
+    """Return the versions of posbias and of libraries that its numbers depend on."""
     return {name: version(name) for name in ("posbias", *_LIBRARIES)}
 
 
-def digest_of(path: Path) -> str:
-    """XXH3-128 of a plain file.
+def file_checksum(path: Path) -> str:
+    """Return the XXH3-128 checksum of a plain file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with open_plain(path) as file:
         return checksum(chunks_of(file))
 
 
 def json_text(content: object) -> str:
-    """JSON to read, as in the file of a manifest: letters as they are, and unseen characters as escapes."""
+    """Return indented JSON, with invisible characters escaped and other letters as they are."""
     return escape_unseen_in_json(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
 def open_manifest(folder: Path) -> Manifest | None:
-    """The manifest in a directory, whatever it says; None where there is none.
+    """Parse the manifest in a directory; None if there is no such file.
 
     Raises:
-        LogFormatError: what has its name is no manifest.
+        LogFormatError: the file cannot be read, is too large, or holds no JSON object.
     """
     path = folder / FILE_NAME
     try:
@@ -167,38 +172,38 @@ def open_manifest(folder: Path) -> Manifest | None:
 
 
 def is_unchanged(content: dict[str, Any]) -> bool:
-    """Whether what a manifest holds is what was written."""
+    """Whether the content of a manifest has its checksum."""
     return content.get(_CHECKSUM) == checksum_of_content(content)
 
 
 def checksum_of_content(content: dict[str, Any]) -> str:
-    """The same for the same content, however the file is laid out."""
+    """Return the checksum of a manifest's content without its checksum; independent of order and white space."""
     rest = {name: value for name, value in content.items() if name != _CHECKSUM}
     return checksum([json.dumps(rest, sort_keys=True).encode()])
 
 
-def listed_in(folder: Path) -> Described | None:
-    """What the manifest of a directory says of its files; None if it holds no manifest of posbias."""
+def read_listing(folder: Path) -> FileListing | None:
+    """Return the file listing of the result in a directory; None if it has no valid manifest of posbias."""
     try:
         manifest = open_manifest(folder)
     except LogFormatError:
         return None
-    return None if manifest is None else listed_by(manifest.content)
+    return None if manifest is None else parse_listing(manifest.content)
 
 
-def listed_by(manifest: bytes | dict[str, Any]) -> Described | None:
-    """What a manifest, or its content, says of the files of its result; None if it is none of posbias."""
+def parse_listing(manifest: bytes | dict[str, Any]) -> FileListing | None:
+    """Return the file listing in the bytes or the content of a manifest; None if it is no valid manifest of posbias."""
     try:
         content = msgspec.json.decode(manifest) if isinstance(manifest, bytes) else manifest
-        described = msgspec.convert(content, Described)
+        listing = msgspec.convert(content, FileListing)
     except (ValueError, RecursionError):
         return None
-    return described if "posbias" in described.versions and is_unchanged(content) else None
+    return listing if "posbias" in listing.versions and is_unchanged(content) else None
 
 
-def foreign_in(folder: Path, described: Described) -> list[Path]:
-    """Files in a directory that are not part of the result there, or have changed since; links are not followed."""
-    folders = {parent for name in described.files for parent in PurePosixPath(name).parents}
+def foreign_files(folder: Path, listing: FileListing) -> list[Path]:
+    """Return files of a directory that are not in the listing, or have changed; links are not followed."""
+    folders = {parent for name in listing.files for parent in PurePosixPath(name).parents}
     foreign: list[Path] = []
     for at, below, names in os.walk(folder):
         inside = PurePosixPath(Path(at).relative_to(folder).as_posix())
@@ -210,37 +215,38 @@ def foreign_in(folder: Path, described: Described) -> list[Path]:
             name, path = str(inside / file), Path(at) / file
             if name == FILE_NAME:
                 continue
-            try:  # a file of the result has its size, and its digest if the manifest has one
-                is_own = state_of(path).bytes == described.files.get(name)
-                is_own = is_own and (name not in described.digests or digest_of(path) == described.digests[name])
+            try:
+                matches = state_of(path).bytes == listing.files.get(name) and (
+                    name not in listing.digests or file_checksum(path) == listing.digests[name]
+                )
             except OSError:
-                is_own = False
-            foreign += [] if is_own else [path]
+                matches = False
+            foreign += [] if matches else [path]
     return foreign
 
 
 @dataclass(frozen=True)
 class StoredResult(Manifest):
-    """A result, whole and unchanged."""
+    """The validated manifest of a result whose files are complete and unchanged."""
 
-    folder: Path  # where its files are
-    command: str  # what made it
-    files: Collection[str]  # their names
+    folder: Path  # with its files
+    command: str  # that made it
+    files: Collection[str]  # names
 
 
 @contextmanager
 def open_stored(place: Location, names: Collection[str] = ()) -> Generator[StoredResult]:
-    """A result of posbias, for whoever reads it; of one in an object store, a copy.
+    """Open a result for reading; from an object store, a copy on disk.
 
-    What is read has the bytes that were written, by the digests in the manifest. Results of earlier versions have none:
-    of their files, only the sizes are compared.
+    Sizes of all files are compared with the manifest, and digests of the files to be read; results of earlier versions
+    have no digests.
 
     Args:
         place: the directory, or the prefix.
-        names: the files that are read beside the manifest, where they are there; a directory stands for all in it.
+        names: files to be read beside the manifest, if they exist; the name of a directory stands for its files.
 
     Raises:
-        LogFormatError: it is none, is damaged, or was replaced while it was read.
+        LogFormatError: there is no result, it is damaged, or it was replaced while the block ran.
     """
     if isinstance(place, Path):
         if not is_text(place):
@@ -260,46 +266,46 @@ def open_stored(place: Location, names: Collection[str] = ()) -> Generator[Store
         versions = manifest.content.get("versions")
         if not isinstance(versions, dict) or "posbias" not in versions:
             raise LogFormatError(f"{manifest.path}: was not written by posbias. {_NAME_ONE}")
-        described = manifest.typed(Described)
-        _check_files(folder, described, names)
-        yield StoredResult(manifest.path, manifest.state, manifest.content, folder, described.command, described.files)
+        listing = manifest.typed(FileListing)
+        _check_files(folder, listing, names)
+        yield StoredResult(manifest.path, manifest.state, manifest.content, folder, listing.command, listing.files)
         if plain_file(manifest.path) != manifest.state or not is_current(place):
             raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
 
 
-def check_file(path: Path) -> None:
-    """Check that a table that is named by itself is unchanged, where the manifest beside it is of the result it is in.
+def check_table_digest(path: Path) -> None:
+    """Check a table against its digest, if a manifest beside it lists the table.
 
     Raises:
-        LogFormatError: it has others.
+        LogFormatError: the table is damaged, or was changed.
     """
     try:
         manifest = open_manifest(path.parent)
-        described = None if manifest is None else manifest.typed(Described)
+        listing = None if manifest is None else manifest.typed(FileListing)
     except LogFormatError:
-        return  # of another program
-    if described is not None and path.name in described.digests:
-        _check_files(path.parent, described, (path.name,))
+        return  # a manifest of another program
+    if listing is not None and path.name in listing.digests:
+        _check_files(path.parent, listing, (path.name,))
 
 
-def _check_files(folder: Path, described: Described, names: Collection[str]) -> None:
-    """Check that files have their sizes, and that those to read are there unchanged."""
-    foreign = set(names) - {name.partition("/")[0] for name in described.files} - {FILE_NAME}
+def _check_files(folder: Path, listing: FileListing, names: Collection[str]) -> None:
+    """Raise LogFormatError for a file of another size than listed, and for a missing or changed file among `names`."""
+    foreign = set(names) - {name.partition("/")[0] for name in listing.files} - {FILE_NAME}
     for name in sorted(foreign):
         if os.path.lexists(folder / name):
             raise LogFormatError(f"{folder / name}: is not part of the result, as its manifest lists it. Remove it.")
-    for name, size in described.files.items():
+    for name, size in listing.files.items():
         path, is_read = folder / name, name.partition("/")[0] in names
         if not (is_read or os.path.lexists(path)):
             continue
         try:
             bytes_there = state_of(path).bytes
-            digest = digest_of(path) if is_read and bytes_there == size and name in described.digests else None
+            digest = file_checksum(path) if is_read and bytes_there == size and name in listing.digests else None
         except OSError as error:
             raise LogFormatError(
                 f"{folder}: is damaged: {name} cannot be read ({error.strerror}). {_REMEDY}"
             ) from error
         if bytes_there != size:
             raise LogFormatError(f"{folder}: is damaged: {name} has {bytes_there:,} bytes, and had {size:,}. {_REMEDY}")
-        if digest is not None and digest != described.digests[name]:
+        if digest is not None and digest != listing.digests[name]:
             raise LogFormatError(f"{path}: is damaged: its bytes are not those that were written. {_REMEDY}")

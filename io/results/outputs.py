@@ -1,19 +1,19 @@
-"""Outputs appear whole or not at all: where a result may stand, and how it gets there in one step.
+"""Atomic outputs: where a result may be written, and how it is moved into place in one step.
 
-**On disk** a result is written in a directory beside the target, synced, and moved into place in one step. A kill at
-any moment leaves the old result or the new one; what else it leaves, the next run removes.
+**On disk** a result is written into a directory beside the target, synced, and moved into place in one step. A kill at
+any moment leaves the old result or the new one; the next run removes anything else it left.
 
-**In an object store** a result is whole with its manifest, or has none, and then nobody reads it. There is no rename.
-So a result is written on disk first, and uploaded when it is done:
+**In an object store** there is no rename, and a result without a manifest is never read. So a result is written on disk
+first, and then uploaded:
 
-1. a marker says that an upload is under way, whose it is, and which objects belong to it or to the result that it
-   replaces, so that a later run may replace those, and nothing else, without being forced to;
-2. the manifest of an old result goes, and with it the old result, as far as any reader is concerned;
-3. the new objects are put, and what is left of the old ones is removed;
-4. if the marker is still that of this upload, the new manifest is put, last, in one step, and the marker goes.
+1. put a marker with the token of this upload and the names of its objects and of those of the result it replaces; a
+   later run may replace these objects, and no others, without --force;
+2. delete the manifest of the old result, which ends the old result for all readers;
+3. put the new objects, and delete old ones that are left;
+4. if the marker is still that of this upload, put the new manifest, and delete the marker.
 
-A reader that finds a manifest finds the result that it describes. A run that is stopped between 2 and 4 leaves no
-result. What neither a manifest nor a marker of posbias lists is never replaced or removed.
+So a manifest always describes a complete result. A run stopped between 2 and 4 leaves no result. Objects that neither
+a manifest nor a marker of posbias lists are never replaced or deleted.
 """
 
 import hashlib
@@ -37,11 +37,11 @@ from posbias.io.places.locations import Location, ObjectUrl, checksum, is_same, 
 from posbias.io.places.object_stores import delete, list_objects, read_object, upload
 from posbias.io.places.ownership import WORK, abandoned_in, claimed, owned_directory, remove_owned, system_temporary
 from posbias.io.places.temporary import NO_SPACE, is_disk_full, temporary_files
-from posbias.io.results.manifest import FILE_NAME, foreign_in, listed_by, listed_in
+from posbias.io.results.manifest import FILE_NAME, foreign_files, parse_listing, read_listing
 from posbias.io.results.renames import committing, exchange, identity, rename_new, uploading
 
 OnWait: TypeAlias = Callable[[str], None]
-"""Called once with the process that a run waits for."""
+"""A callback, called once with a description of the process that the run waits for."""
 
 
 @contextmanager
@@ -53,27 +53,27 @@ def output_directory(
     temporary: Path | None,
     on_wait: OnWait | None = None,
 ) -> Generator[Path]:
-    """A directory to write into, which becomes `target` when the block ends without an error.
+    """Yield a directory to write into, which becomes `target` when the block ends without an error.
 
     Args:
-        target: where the result will stand.
-        force: whether an older result there is replaced.
-        protected: what is read, or written meanwhile; a target that holds some of it is refused.
-        temporary: where temporary files go, None for the system's place.
-        on_wait: called when another process writes the directory, to wait until that has ended; None is an error then.
-            In an object store it is always one.
+        target: the place of the result.
+        force: whether to replace an older result there.
+        protected: inputs and other outputs; a target that contains any of them is refused.
+        temporary: a directory for temporary files; None for the system's.
+        on_wait: called before waiting for another process that writes the target; if None, and always in an object
+            store, such a process is an error.
 
     Raises:
-        OutputExistsError: the target is there, and `force` is not given.
+        OutputExistsError: the target exists, and `force` is false.
         OutputError: the target cannot be written, or must not be replaced.
-        ObjectStoreError: the object store cannot be reached, or does not let us write or delete.
+        ObjectStoreError: the object store cannot be reached, or denies writing or deleting.
     """
     if isinstance(target, Path):
         paths = [path for path in protected if isinstance(path, Path)]
         with atomic_directory(target, force=force, protected=paths, on_wait=on_wait) as work:
             yield work
         return
-    # Whether objects can be put and deleted there is checked before the work begins, not after it.
+    # Permission to put and delete objects is checked before the work begins.
     marker = target / _MARKER
     if marker not in _check_prefix(target, protected, force=force):
         upload(msgspec.json.encode(_Upload()), marker)
@@ -85,16 +85,17 @@ def output_directory(
 
 
 def check_output(target: Location, *, force: bool, protected: Sequence[Location]) -> bool:
-    """Whether a result stands at a target; nothing is written to find out.
+    """Check that a result may be written, without writing; return whether a result exists there.
 
     Args:
-        target: where a result would stand.
-        force: whether an older result there is to be replaced.
-        protected: what is read; a target that holds some of it is refused.
+        target: the place of the result.
+        force: whether to replace an older result there.
+        protected: inputs; a target that contains any of them is refused.
 
     Raises:
-        OutputExistsError: the target is there, and `force` is not given.
-        OutputError: the target must not be replaced, or is no directory.
+        OutputExistsError: the target exists, and `force` is false.
+        OutputError: the target must not be replaced, is no directory, or is in a read-only directory.
+        UsageError: the target is inside a result.
         ObjectStoreError: the object store cannot be reached.
     """
     if isinstance(target, ObjectUrl):
@@ -113,12 +114,12 @@ _GONE = "the current directory is gone. Change to another one, or give a full na
 
 @dataclass(frozen=True)
 class _Target:
-    """Where a result will stand. Of a symbolic link, what it points to is replaced, and the link stays."""
+    """The target of a result. A symbolic link remains, and the directory it points to is replaced."""
 
-    named: Path  # as the user calls it
-    path: Path  # its full name, without symbolic links
-    force: bool  # whether an older result there is replaced
-    protected: tuple[Path, ...]  # what it must not hold
+    named: Path  # as the user typed it
+    path: Path  # absolute, without symbolic links
+    force: bool  # whether to replace an older result there
+    protected: tuple[Path, ...]  # paths that it must not contain
 
     @classmethod
     def of(cls, named: Path, force: bool, protected: Sequence[Path]) -> "_Target":  # noqa: FBT001 - as the fields
@@ -136,10 +137,10 @@ class _Target:
 
     @cached_property
     def beside(self) -> Path:
-        """The directory in which the result is made: the target's own, or the first above it that there is.
+        """The directory in which the result is made: the nearest existing ancestor of the target.
 
         Raises:
-            OutputError: the target is the root of the file system, or nothing above it can be seen.
+            OutputError: the target is the root of the file system, or its ancestors cannot be accessed.
         """
         if self.path == self.path.parent:
             raise OutputError(f"{self}: is the root of the file system. Name a directory in it.")
@@ -149,12 +150,12 @@ class _Target:
             raise OutputError(f"cannot write {self}: {error.strerror}.") from error
 
     def check(self) -> None:
-        """Check that it is free, or may be replaced.
+        """Check that the target is free, or may be replaced.
 
         Raises:
-            OutputExistsError: it is there, and `force` is not given.
-            OutputError: it must not be replaced.
-            UsageError: it would lie in a result, which can then no longer be replaced.
+            OutputExistsError: the target exists, and `force` is false.
+            OutputError: the target must not be replaced.
+            UsageError: the target is inside a result, which could then no longer be replaced.
         """
         try:
             is_there = self.path.exists()
@@ -174,36 +175,40 @@ class _Target:
             (Path.home, "your home directory"),
             *((path.resolve, path) for path in self.protected),
         ):
-            with suppress(OSError, RuntimeError):  # there may be neither; a loop of links holds nothing
+            with suppress(OSError, RuntimeError):  # no such directory, or a loop of links
                 path = find().resolve()
                 if path.is_relative_to(self.path):
-                    is_it = path == self.path
-                    named = "a directory that this command uses" if is_it and isinstance(what, Path) else what
+                    is_same_path = path == self.path
+                    named = "a directory that this command uses" if is_same_path and isinstance(what, Path) else what
                     raise OutputError(
-                        f"{self}: {'is' if is_it else 'holds'} {named}, which --force would delete. Choose another "
-                        "directory."
+                        f"{self}: {'is' if is_same_path else 'holds'} {named}, which --force would delete. Choose "
+                        "another directory."
                     )
         if not os.access(self.path, os.W_OK | os.X_OK):
             raise OutputError(f"{self}: is read-only, so --force does not replace it.")
-        why_not = self.why_no_result(self.path)
+        why_not = self.why_not_replaceable(self.path)
         if why_not is not None:
             raise OutputError(why_not)
 
-    def why_no_result(self, path: Path) -> str | None:
-        """Why a directory, the target or what was there, holds more than a whole result; None if it does not."""
+    def why_not_replaceable(self, path: Path) -> str | None:
+        """Return why a directory must not be replaced; None if it is empty, or holds a result and nothing else.
+
+        Args:
+            path: the target, or the directory moved aside from there.
+        """
         try:
-            holds_nothing = not any(path.iterdir())
+            is_empty = not any(path.iterdir())
         except OSError as error:
             return f"{self}: cannot be listed: {error.strerror}. --force does not replace it."
-        if holds_nothing:
+        if is_empty:
             return None
-        listed = listed_in(path)
-        if listed is None:
+        listing = read_listing(path)
+        if listing is None:
             return (
                 f"{self}: is not empty, and no manifest.json of posbias says what is in it. --force replaces only "
                 "results of posbias. Choose another directory, or remove this one yourself."
             )
-        foreign = foreign_in(path, listed)
+        foreign = foreign_files(path, listing)
         if not foreign:
             return None
         more = f" and {len(foreign) - 1:,} more" if len(foreign) > 1 else ""
@@ -214,8 +219,8 @@ class _Target:
 
 
 def _check_outside_results(target: Path | _Target, path: Path) -> None:
-    """Raise UsageError if a place, by its full name, lies in a result, which could then no longer be replaced."""
-    result = next((folder for folder in path.parents if listed_in(folder) is not None), None)
+    """Raise UsageError if an absolute path is inside a result, which could then no longer be replaced."""
+    result = next((folder for folder in path.parents if read_listing(folder) is not None), None)
     if result is not None:
         elsewhere = result.with_name(f"{result.name}{path.suffix or f'-{path.name}'}")
         raise UsageError(
@@ -225,19 +230,19 @@ def _check_outside_results(target: Path | _Target, path: Path) -> None:
 
 
 _ASIDE = "replaced"
-"""In a directory of ours, where two directories cannot be exchanged: the one that holds the old result, by its name."""
+"""Subdirectory for the old result, in an owned directory, on systems that cannot exchange two directories."""
 
 
 @contextmanager
 def atomic_directory(
     target: Path, *, force: bool, protected: Sequence[Path] = (), on_wait: OnWait | None = None
 ) -> Generator[Path]:
-    """As `output_directory`, on disk.
+    """Yield a directory as `output_directory`, on disk.
 
-    Only one process at a time writes a target. Parents of the target that do not exist are made at the end.
+    Only one process at a time writes a target. Missing parents of the target are created at the end.
     """
     place = _Target.of(target, force, protected)
-    _tidy(place.beside)
+    _clean_up(place.beside)
     place.check()
     with ExitStack() as stack:
         try:
@@ -249,14 +254,15 @@ def atomic_directory(
             ) from error
         except OSError as error:
             raise OutputError(f"cannot write in {place.beside}: {error.strerror}.") from error
-        _tidy(place.beside)  # who had the target until now may have been killed
+        _clean_up(place.beside)  # the previous owner of the target may have been killed
         work = stack.enter_context(owned_directory(place.beside, ".posbias-out"))
         before = identity(place.path)
         try:
             yield work
             written = [Path(folder) / name for folder, _, names in os.walk(work) for name in [*names, "."]]
-            own = [path for path in written if path.is_dir() or path.stat().st_nlink == 1]  # others were synced before
-            for _ in thread_map(_sync, own, _SYNCED_AT_ONCE):
+            # Hard links to files of an older result were synced before.
+            unsynced = [path for path in written if path.is_dir() or path.stat().st_nlink == 1]
+            for _ in thread_map(_sync, unsynced, _SYNC_THREADS):
                 pass
         except OSError as error:
             why = NO_SPACE if is_disk_full(work, error) else error.strerror or error
@@ -284,22 +290,31 @@ def atomic_directory(
             _sync(place.path.parent)
 
 
-def _tidy(parent: Path) -> None:
-    """Remove what killed runs have left beside their results; bring back a result that one had moved aside."""
+def _clean_up(parent: Path) -> None:
+    """Remove directories left by killed runs, and restore a result that such a run had moved aside."""
     for abandoned, _ in abandoned_in(parent, results=True):
         for old in (abandoned / _ASIDE).glob("*"):
             if not (parent / old.name).exists():
                 with suppress(OSError):
                     rename_new(old, parent / old.name)
     for abandoned, lock in abandoned_in(parent, results=True):
-        # A result that was replaced stays if somebody has put a file into it in the moment of the kill.
-        listed = {old: listed_in(old) for old in (abandoned / WORK, *(abandoned / _ASIDE).glob("*"))}
-        if not any(foreign_in(old, of_old) for old, of_old in listed.items() if of_old is not None):
+        # A replaced result is retained if a foreign file was added to it at the moment of the kill.
+        listings = {old: read_listing(old) for old in (abandoned / WORK, *(abandoned / _ASIDE).glob("*"))}
+        if not any(foreign_files(old, listing) for old, listing in listings.items() if listing is not None):
             remove_owned(abandoned, lock)
 
 
 def _replace(work: Path, target: _Target, before: tuple[int, int]) -> None:
-    """Exchange the old result for the new one, and back if it is not the old one as it was checked."""
+    """Exchange the old result for the new one, and back if the old one is not as it was checked.
+
+    Args:
+        work: the directory of the new result.
+        target: its place.
+        before: `identity` of the old result at the start of the run.
+
+    Raises:
+        OutputError: another run has replaced the target, or files were added to it.
+    """
     old, exchanged = work, exchange(work, target.path)
     if not exchanged:
         old = work.with_name(_ASIDE) / target.path.name
@@ -310,7 +325,7 @@ def _replace(work: Path, target: _Target, before: tuple[int, int]) -> None:
     )
     try:
         if identity(old) == before:
-            why_not = target.why_no_result(old)
+            why_not = target.why_not_replaceable(old)
     finally:
         if not exchanged:
             rename_new(work if why_not is None else old, target.path)
@@ -320,11 +335,11 @@ def _replace(work: Path, target: _Target, before: tuple[int, int]) -> None:
         raise OutputError(why_not)
 
 
-_SYNCED_AT_ONCE = 16  # a disk writes several as fast as one
+_SYNC_THREADS = 16  # a disk syncs several files as fast as one
 
 
 def _sync(place: Path) -> None:
-    """Have a file, or the names in a directory, written to the disk."""
+    """Flush a file, or the entries of a directory, to the disk."""
     handle = os.open(place, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -342,44 +357,44 @@ class _Upload(msgspec.Struct, frozen=True):
     """The content of a marker."""
 
     format: str = _FORMAT  # of the marker
-    # what a person who finds it must know
+    # for people who find the marker
     about: str = "posbias is uploading a result, or was stopped while it did. Without manifest.json nothing is whole."
-    token: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))  # random, of this upload alone
-    files: tuple[str, ...] = ()  # the objects that belong to it, by name below the prefix
+    token: str = msgspec.field(default_factory=lambda: secrets.token_hex(16))  # random, of this upload
+    files: tuple[str, ...] = ()  # its objects, by name below the prefix
 
 
 def is_unfinished(url: ObjectUrl) -> bool:
-    """Whether an object marks the place of an upload that has not ended."""
+    """Whether an object is the marker of an unfinished upload."""
     return url.name == _MARKER
 
 
 def _check_prefix(target: ObjectUrl, protected: Sequence[Location], *, force: bool) -> set[ObjectUrl]:
-    """Return the objects at a target, which may be replaced; raise as `check_output`."""
+    """Return the objects at a target if they may be replaced; raise as `check_output`."""
     if not target.key:
         raise OutputError(f"{target}: is a whole bucket. Name a prefix in it, such as {target}result.")
-    there = {entry.url for entry in list_objects(target)}
-    if not there:
-        return there
+    objects = {entry.url for entry in list_objects(target)}
+    if not objects:
+        return objects
     manifest, marker = target / FILE_NAME, target / _MARKER
-    if not force and (marker not in there or manifest in there):  # what a stopped upload left needs no --force
+    if not force and (marker not in objects or manifest in objects):  # a stopped upload is replaced without --force
         raise OutputExistsError(f"{target}: already exists. Choose another name, or replace it with --force.")
-    held = [url for url in protected if isinstance(url, ObjectUrl) and url.is_relative_to(target)]
-    if held:
-        raise OutputError(f"{target}: holds {held[0]}, which would be deleted. Choose another prefix.")
-    listed = (
-        listed_by(read_object(manifest)) if manifest in there else None,
-        _read_marker(marker) if marker in there else None,
-    )
-    ours = {url for url, of_file in zip((manifest, marker), listed, strict=True) if of_file is not None}
-    ours |= {target / name for of_file in listed if of_file is not None for name in of_file.files}
-    foreign = sorted(there - ours)
+    inside = [url for url in protected if isinstance(url, ObjectUrl) and url.is_relative_to(target)]
+    if inside:
+        raise OutputError(f"{target}: holds {inside[0]}, which would be deleted. Choose another prefix.")
+    listings = {
+        manifest: parse_listing(read_object(manifest)) if manifest in objects else None,
+        marker: _read_marker(marker) if marker in objects else None,
+    }
+    own = {url for url, listing in listings.items() if listing is not None}
+    own |= {target / name for listing in listings.values() if listing is not None for name in listing.files}
+    foreign = sorted(objects - own)
     if foreign:
         more = f" and {len(foreign) - 1:,} more" if len(foreign) > 1 else ""
         raise OutputError(
             f"{target}: {foreign[0]}{more} is not part of a result of posbias, as far as a manifest.json there says, "
             "and would be deleted. Move it away, or choose another prefix."
         )
-    return there
+    return objects
 
 
 def _read_marker(marker: ObjectUrl) -> _Upload | None:
@@ -410,29 +425,29 @@ def _upload_tree(work: Path, target: ObjectUrl, old: set[ObjectUrl]) -> None:
                 upload(last, manifest)
     except ObjectStoreError as error:
         raise ObjectStoreError(f"{error} The result is not whole, and has no manifest.") from error
-    with suppress(ObjectStoreError):  # beside a manifest the marker says nothing
+    with suppress(ObjectStoreError):  # a marker beside a manifest has no effect
         delete([marker])
 
 
 # --- single files ---
 
 FileKind: TypeAlias = Literal["report", "file of options", "query"]
-"""What a single file is: it carries a stamp, by which it is known again as written by posbias and not changed since."""
+"""Kinds of single files. Each carries a stamp that proves that posbias wrote it and nobody changed it."""
 
 _STAMPS: dict[FileKind, bytes] = {
     "report": b"<!-- posbias report %s -->\n",
     "file of options": b"# posbias options %s\n",
     "query": b"/* posbias query %s */\n",
 }
-"""The last line of a file, with a digest of all before it; the second last chunk of a PNG says the same."""
+"""The last line of a file, with the SHA-256 of all bytes before it. A PNG has the digest in its second last chunk."""
 _DIGITS = 64
 _PNG, _KEYWORD = b"\x89PNG\r\n\x1a\n", b"posbias\0"
 _CHUNK_LENGTH = 12 + len(_KEYWORD) + _DIGITS
 _END_OF_PNG = 12  # bytes of its last chunk, which is empty
 
 
-def stamped(content: bytes, kind: FileKind) -> bytes:
-    """A file with its stamp."""
+def add_stamp(content: bytes, kind: FileKind) -> bytes:
+    """Return the content of a file with its stamp."""
     digest = hashlib.sha256(content).hexdigest().encode()
     if not content.startswith(_PNG) or len(content) < len(_PNG) + _END_OF_PNG:
         return content + _STAMPS[kind] % digest
@@ -441,30 +456,30 @@ def stamped(content: bytes, kind: FileKind) -> bytes:
     return content[:-_END_OF_PNG] + chunk + content[-_END_OF_PNG:]
 
 
-def is_stamped(content: bytes, kind: FileKind) -> bool:
-    """Whether it is a file of this kind, as it was written."""
-    before_a_comment = content[: -len(_STAMPS[kind] % (b"0" * _DIGITS))]
-    around_a_chunk = content[: -_END_OF_PNG - _CHUNK_LENGTH] + content[-_END_OF_PNG:]
-    return any(stamped(without, kind) == content for without in (before_a_comment, around_a_chunk))
+def has_stamp(content: bytes, kind: FileKind) -> bool:
+    """Whether the content has a valid stamp of this kind."""
+    before_comment = content[: -len(_STAMPS[kind] % (b"0" * _DIGITS))]
+    around_chunk = content[: -_END_OF_PNG - _CHUNK_LENGTH] + content[-_END_OF_PNG:]
+    return any(add_stamp(body, kind) == content for body in (before_comment, around_chunk))
 
 
 LARGEST = 1 << 28
-"""Bytes of the largest single file that can be replaced; a larger one is not looked into."""
+"""Bytes of the largest single file that can be replaced; larger files are not read."""
 
 
 def check_file(target: Path, kind: FileKind, inputs: Iterable[Location], *, force: bool) -> None:
     """Check that a single file may be written.
 
     Args:
-        target: where it will stand.
-        kind: what it is.
-        inputs: what the command reads, which is never replaced.
-        force: whether a file of this kind that posbias wrote is replaced. Nothing else ever is.
+        target: its path.
+        kind: of the file.
+        inputs: of the command, which are never replaced.
+        force: whether to replace an existing file of this kind with a valid stamp; other files are never replaced.
 
     Raises:
-        OutputExistsError: something is there, and `force` is not given.
-        OutputError: what is there is read, was not written by posbias, or was changed since; or there is no folder.
-        UsageError: it would lie in a result, which can then no longer be replaced.
+        OutputExistsError: the target exists, and `force` is false.
+        OutputError: the target is an input, was not written by posbias, or was changed; or its folder does not exist.
+        UsageError: the target is inside a result, which could then no longer be replaced.
     """
     try:
         folder = target.absolute().parent
@@ -482,18 +497,18 @@ def check_file(target: Path, kind: FileKind, inputs: Iterable[Location], *, forc
         raise OutputError(f"{target}: is read by this command, and is never replaced. Choose another name.")
     if not force:
         raise OutputExistsError(f"{target}: already exists. Choose another name, or replace it with --force.")
-    _check_ours(kind, target)
+    _check_own_file(kind, target)
 
 
-def _check_ours(kind: FileKind, target: Path) -> None:
-    """Raise OutputError unless posbias wrote a file of this kind there, and nobody has changed it."""
+def _check_own_file(kind: FileKind, target: Path) -> None:
+    """Raise OutputError unless a file has a valid stamp of this kind."""
     try:
         size = state_of(target).bytes
         with open_plain(target) as file:
-            ours = size <= LARGEST and is_stamped(file.read(size + 1), kind)
+            is_own = size <= LARGEST and has_stamp(file.read(size + 1), kind)
     except OSError as error:
         raise OutputError(f"{target}: is not replaced: {error.strerror}.") from error
-    if not ours:
+    if not is_own:
         raise OutputError(
             f"{target}: is no {kind} of posbias, or has been changed since. --force replaces only what posbias wrote, "
             "as it was written. Choose another name, or remove it yourself."
@@ -501,15 +516,16 @@ def _check_ours(kind: FileKind, target: Path) -> None:
 
 
 def write_file(target: Path, content: bytes | str, kind: FileKind, inputs: Iterable[Location], *, force: bool) -> None:
-    """Write a single file, whole or not at all; a replaced one is checked once more, and goes back if it must stay.
+    """Write a single file, whole or not at all; the arguments are those of `check_file`, which is called first.
 
     Raises:
-        OutputExistsError: something is there, and is not to be replaced.
-        OutputError: it cannot be written, or what is there must not be replaced.
+        OutputExistsError: the target exists, and `force` is false; or it appeared during the run.
+        OutputError: the target cannot be written, or must not be replaced.
+        UsageError: the target is inside a result.
     """
     check_file(target, kind, inputs, force=force)
     try:
-        whole = stamped(content.encode() if isinstance(content, str) else content, kind)
+        whole = add_stamp(content.encode() if isinstance(content, str) else content, kind)
     except UnicodeEncodeError as error:
         raise OutputError(f"{target}: cannot be written: a name in it is not UTF-8. Rename what it names.") from error
     folder = target.absolute().parent
@@ -520,7 +536,7 @@ def write_file(target: Path, content: bytes | str, kind: FileKind, inputs: Itera
             _sync(made)
             with committing():
                 if force and os.path.lexists(target):
-                    _check_ours(kind, target)
+                    _check_own_file(kind, target)
                     made.replace(target)
                 else:
                     rename_new(made, target)

@@ -1,4 +1,4 @@
-"""Renames that replace nothing by mistake."""
+"""Atomic renames without accidental replacement, and the state of outputs for signal handling."""
 
 import ctypes
 import errno
@@ -11,17 +11,17 @@ from pathlib import Path
 from posbias.core.errors import escape_unseen
 
 commit_lock = threading.Lock()
-"""Held while a result moves into place; who ends the process on a signal takes it first."""
+"""Held while a result is moved into place; the signal handler acquires it before it ends the process."""
 
 committed = threading.Event()
-"""Set once this process has put a result into place, so that ending it must not claim that nothing was written."""
+"""Set once this process has put a result into place: the message of a signal then must not deny the result."""
 
 _uploads: list[str] = []
 
 
 @contextmanager
 def committing() -> Generator[None]:
-    """The step that puts a result into place: no signal ends the process within it, nor says "nothing" after it."""
+    """Hold off signals while the block puts a result into place, and set `committed` after it."""
     with commit_lock:
         yield
         committed.set()
@@ -29,7 +29,7 @@ def committing() -> Generator[None]:
 
 @contextmanager
 def uploading(target: str) -> Generator[None]:
-    """Note where to an upload goes, until it is whole, or has failed."""
+    """Register the target of an upload while the block runs."""
     _uploads.append(target)
     try:
         yield
@@ -38,17 +38,22 @@ def uploading(target: str) -> Generator[None]:
 
 
 def unfinished_upload() -> str | None:
-    """Where this process has begun an upload and not ended it, as it can be printed."""
+    """Return the printable target of the upload under way; None without."""
     return escape_unseen(_uploads[0]) if _uploads else None
 
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE, _RENAME_EXCHANGE = 1, 2
-_NOT_OFFERED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 
 
 def rename_new(work: Path, target: Path) -> None:
-    """Rename to a name that is not taken: a plain rename would replace an empty directory without a word."""
+    """Rename to a free name; a plain rename would silently replace an empty directory.
+
+    Raises:
+        FileExistsError: the target exists.
+        OSError: the rename fails.
+    """
     if _rename(work, target, _RENAME_NOREPLACE):
         return
     if target.exists():
@@ -57,12 +62,12 @@ def rename_new(work: Path, target: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap two directories in one step; False where the system does not offer it."""
+    """Swap two directories in one step; return False where the system does not support it."""
     return _rename(one, other, _RENAME_EXCHANGE)
 
 
 def _rename(one: Path, other: Path, how: int) -> bool:
-    """Rename with the kernel's help; False where the system does not offer it."""
+    """Call renameat2(2); return False where the system does not support it."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return False
@@ -70,13 +75,13 @@ def _rename(one: Path, other: Path, how: int) -> bool:
     if not failed:
         return True
     code = ctypes.get_errno()
-    if code in _NOT_OFFERED:
+    if code in _UNSUPPORTED:
         return False
     raise OSError(code, os.strerror(code))
 
 
 def identity(target: Path) -> tuple[int, int] | None:
-    """The identity of a directory, which another one of its name has not; None where there is none."""
+    """Return (device, inode) of a directory, or None if it does not exist."""
     try:
         status = target.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Propensities and attractiveness on disk."""
+"""Tables of results: written as Parquet and as CSV safe for spreadsheets, read with validation."""
 
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -21,10 +21,10 @@ from posbias.io.results.manifest import FILE_NAME as MANIFEST
 
 
 def as_text_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """Write keys of several columns as JSON; everything else CSV holds as it is.
+    """Convert structs (keys of several columns) to JSON, for CSV.
 
     Raises:
-        UsageError: a column holds what text cannot hold.
+        UsageError: a column is of a type that CSV cannot hold, such as a list.
     """
     columns: list[pl.Expr] = []
     for name, dtype in rows.collect_schema().items():
@@ -34,20 +34,20 @@ def as_text_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
     return rows.select(columns)
 
 
-# What makes a formula of a cell, in wide letters too, and white space that spreadsheets skip before it.
+# Signs that begin a formula, also full-width; spreadsheets skip control characters and blanks before them.
 _SIGNS = "[=+\\-@\uff1d\uff0b\uff0d\uff20]"
 _FORMULA = rf"^([\x00-\x20]*{_SIGNS}|[\t\r\n])"
-_FORMULA_INSIDE = rf"([;\t\r\n]\x20*)({_SIGNS})"  # where a cell begins if not the comma separates them
+_FORMULA_INSIDE = rf"([;\t\r\n]\x20*)({_SIGNS})"  # a cell begins here for other separators than the comma
 
 
 def as_spreadsheet_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The same as `as_text_columns`, for people: an apostrophe keeps text from being read as a formula.
+    """Convert as `as_text_columns`, and put an apostrophe before text that a spreadsheet would read as a formula.
 
-    Only text has one, and only where it begins with `=`, `+`, `-`, `@`, a tab or a line break, or has a semicolon, a
-    tab or a line break before such a sign. Numbers stay as they are.
+    That is text that begins with `=`, `+`, `-`, `@`, a tab or a line break, or has such a sign after a semicolon, a tab
+    or a line break. Numbers are unchanged; names of columns are treated like text.
 
     Raises:
-        UsageError: a column holds what text cannot hold.
+        UsageError: a column is of a type that CSV cannot hold, such as a list.
     """
     texts = pl.col(pl.String).str.replace_all(_FORMULA_INSIDE, "${1}'${2}").str.replace(_FORMULA, "'${1}")
     columns = as_text_columns(rows).with_columns((cs.categorical() | cs.enum()).cast(pl.String)).with_columns(texts)
@@ -58,79 +58,83 @@ def as_spreadsheet_columns(rows: pl.LazyFrame) -> pl.LazyFrame:
 PROPENSITIES = "propensities"
 ATTRACTIVENESS = "attractiveness"
 THETA_COVARIANCE = "theta_covariance"
-FILES_OF_A_FIT = (MANIFEST, f"{PROPENSITIES}.parquet", f"{THETA_COVARIANCE}.parquet")
-"""Files of a fit that later commands read."""
+FIT_FILES = (MANIFEST, f"{PROPENSITIES}.parquet", f"{THETA_COVARIANCE}.parquet")
+"""Files of a fit read by later commands."""
 
 # Ids seldom repeat and posterior means are floats: a dictionary costs time and saves nothing.
 _STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1, "use_dictionary": False}
 _ROW_GROUP = 1 << 18  # rows
-_PATIENCE = 0.5  # seconds until it is looked whether writing has failed
+_POLL = 0.5  # seconds between checks whether writing has failed
 
 
 def write_small_table(table: pl.DataFrame, folder: Path, name: str, *, csv: bool) -> None:
-    """Write a table that fits into memory as Parquet, and as CSV for people if requested."""
+    """Write a table in memory as Parquet, and with `csv` also as CSV for spreadsheets."""
     table.write_parquet(folder / f"{name}.parquet")
     if csv:
         as_spreadsheet_columns(table.lazy()).sink_csv(folder / f"{name}.csv")
 
 
 def write_in_one_file(parts: Iterable[pl.DataFrame], path: Path) -> Iterator[None]:
-    """Write the parts of a table into one Parquet file, step by step, while its columns are encoded on all threads."""
-    todo = iter(parts)
-    first = next(todo, None)
+    """Write the parts of a table into one Parquet file in a thread, whose columns are encoded on all threads.
+
+    Yields:
+        None, after each part is queued; nothing is written without parts.
+    """
+    remaining = iter(parts)
+    first = next(remaining, None)
     if first is None:
         return
-    waiting = Queue[pl.DataFrame | None](maxsize=1)
+    queue = Queue[pl.DataFrame | None](maxsize=1)
 
-    def come(*_: object) -> Iterator[pl.DataFrame]:
-        while (part := waiting.get()) is not None:
+    def queued(*_: object) -> Iterator[pl.DataFrame]:
+        while (part := queue.get()) is not None:
             yield part
 
-    def hand_over(part: pl.DataFrame | None) -> None:
-        """Wait until the part before is taken; raise what has stopped the writing."""
+    def put(part: pl.DataFrame | None) -> None:
+        """Queue a part, None as the end, once the previous part is taken; raise the error of the writer."""
         while not writing.done():
             with suppress(Full):
-                waiting.put(part, timeout=_PATIENCE)
+                queue.put(part, timeout=_POLL)
                 return
         writing.result()
 
     with ThreadPoolExecutor(max_workers=1) as thread:
-        writing = thread.submit(sink_table, register_io_source(come, schema=first.schema), path)
+        writing = thread.submit(sink_table, register_io_source(queued, schema=first.schema), path)
         try:
-            for part in chain([first], todo):
-                hand_over(part)
+            for part in chain([first], remaining):
+                put(part)
                 yield
         finally:
-            hand_over(None)
+            put(None)
         writing.result()
 
 
 def sink_table(rows: pl.LazyFrame, path: Path) -> None:
-    """Write rows into one Parquet file, whose row groups do not depend on the number of threads."""
+    """Write rows into one Parquet file with row groups of a fixed size, independent of the number of threads."""
     rows.sink_parquet(path, compression="zstd", compression_level=1, row_group_size=_ROW_GROUP)
 
 
 def write_part(part: pl.DataFrame, folder: Path, number: int) -> None:
-    """Write one part of a table that is a directory of Parquet files."""
+    """Write a numbered part of a table stored as a directory of Parquet files."""
     parquet: Any = import_module("pyarrow.parquet")
     parquet.write_table(part.to_arrow(), folder / f"part-{number:05d}.parquet", **_STORAGE)
 
 
 def write_attractiveness_csv(folder: Path) -> None:
-    """Write `attractiveness.csv`, for people, beside `attractiveness.parquet`."""
+    """Write `attractiveness.csv`, for spreadsheets, beside `attractiveness.parquet`."""
     table = pl.scan_parquet(folder / f"{ATTRACTIVENESS}.parquet", glob=False, hive_partitioning=False)
     as_spreadsheet_columns(table).sink_csv(folder / f"{ATTRACTIVENESS}.csv")
 
 
 def read_propensities(folder: Path, cells: Sequence[str]) -> pl.DataFrame:
-    """The propensity table of a result: its cell columns, `propensity` and `examination`, null where not known.
+    """Read and validate the propensity table of a result: `propensity` and `examination`, null if not identified.
 
     Args:
-        folder: the result.
+        folder: of the result.
         cells: the columns that make up a cell, the position among them.
 
     Raises:
-        LogFormatError: there is none, it is damaged, or it says what no fit says.
+        LogFormatError: the table is missing or damaged, or its values are not those of a fit.
     """
     path = folder / f"{PROPENSITIES}.parquet"
     if not is_text(path):
@@ -141,28 +145,28 @@ def read_propensities(folder: Path, cells: Sequence[str]) -> pl.DataFrame:
 
 
 def read_covariance(folder: Path, cells: Sequence[str]) -> pl.DataFrame | None:
-    """The covariance of log examination of a result; None where it has none.
+    """Read the covariance of log examination of a result; None if the result has none.
 
     Raises:
-        LogFormatError: it is damaged, or is none.
+        LogFormatError: the table is damaged, or is no covariance of these cells.
     """
     path = folder / f"{THETA_COVARIANCE}.parquet"
     return check_covariance(read_table(path), cells, where=str(path)) if path.is_file() else None
 
 
 def read_table(path: Path) -> pl.DataFrame:
-    """A Parquet file of a result.
+    """Read a Parquet file of a result.
 
     Raises:
-        LogFormatError: it is none.
+        LogFormatError: the file cannot be read as Parquet.
     """
-    with reading_parquet(path):
+    with parquet_errors(path):
         return pl.read_parquet(path, glob=False, hive_partitioning=False)
 
 
 @contextmanager
-def reading_parquet(path: Path) -> Generator[None]:
-    """Raise LogFormatError where a file of a result cannot be read, by Polars or by PyArrow."""
+def parquet_errors(path: Path) -> Generator[None]:
+    """Convert errors of Polars or PyArrow about a file into LogFormatError."""
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:

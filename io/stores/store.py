@@ -41,7 +41,7 @@ from posbias.io.places.locations import (
 )
 from posbias.io.places.object_stores import is_current, list_objects, on_disk, read_object, storage_options
 from posbias.io.places.temporary import remove_unfinished, whole_files
-from posbias.io.results.manifest import FILE_NAME, LARGEST, digest_of, open_manifest
+from posbias.io.results.manifest import FILE_NAME, LARGEST, file_checksum, open_manifest
 from posbias.io.stores.metadata import (
     OLDEST,
     SCHEMA,
@@ -155,7 +155,7 @@ def _write_part(
         frame.write_parquet(unfinished / path.name, metadata=metadata.to_parquet(), **_STORAGE)
     days = frame[PERIOD].cast(pl.Date).unique().cast(pl.String).to_list() if metadata.plan.period else []
     totals = frame.select(pl.len().alias("rows"), pl.col(IMPRESSIONS, CLICKS).sum()).row(0, named=True)
-    return Part(str(path), state_of(path).bytes, digest_of(path)), days, totals
+    return Part(str(path), state_of(path).bytes, file_checksum(path)), days, totals
 
 
 def link_segment(segment: Segment, folder: Path, first: int) -> Segment:
@@ -172,7 +172,7 @@ def link_segment(segment: Segment, folder: Path, first: int) -> Segment:
         except OSError:  # another device, or a file system without links
             with open_plain(part.path) as file, path.open("xb") as copy:
                 shutil.copyfileobj(file, copy)
-            if digest_of(path) != part.checksum:
+            if file_checksum(path) != part.checksum:
                 raise StatisticsError(
                     f"{part.path}: was replaced while it was copied. Run the command again."
                 ) from None
@@ -265,7 +265,7 @@ def _inspect(item: _TypedPart, *, counts: bool) -> Amounts | str:
     """Totals of a part, empty without `counts`; or its damage in words. Runs in any process."""
     part, types = item
     try:
-        if digest_of(part.path) != part.checksum:
+        if file_checksum(part.path) != part.checksum:
             return "is damaged: its bytes are not those that were written."
         rows = scan_part(part)
         if {name: str(dtype) for name, dtype in rows.collect_schema().items()} != types:

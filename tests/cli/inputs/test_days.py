@@ -19,7 +19,7 @@ Capture = pytest.CaptureFixture[str]
 FACTOR = 0.5
 
 SECONDS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
-WRITTEN = {
+OUTPUTS = {
     "yyyymmdd": "%Y%m%d",
     "yyyymmddhh": "%Y%m%d%H",
     "yyyymmddhhmm": "%Y%m%d%H%M",
@@ -47,8 +47,8 @@ def at(unit: str) -> Callable[[date], int | str]:
 
     def number(day: date) -> int | str:
         moment = datetime.combine(day, time(13, 30), UTC)
-        if unit in WRITTEN:
-            return int(moment.strftime(WRITTEN[unit]))
+        if unit in OUTPUTS:
+            return int(moment.strftime(OUTPUTS[unit]))
         if unit == "days":
             return (day - date(1970, 1, 1)).days
         return int(moment.timestamp()) * SECONDS[unit]
@@ -64,7 +64,7 @@ def with_times(log: pl.DataFrame, unit: str) -> pl.DataFrame:
 
 @pytest.mark.parametrize(
     ("unit", "ending"),
-    [*((unit, "parquet") for unit in (*WRITTEN, "days", *SECONDS)), ("yyyymmddhh", "csv"), ("milliseconds", "csv")],
+    [*((unit, "parquet") for unit in (*OUTPUTS, "days", *SECONDS)), ("yyyymmddhh", "csv"), ("milliseconds", "csv")],
 )
 def test_the_days_are_the_same_in_every_unit_and_shown(
     run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, unit: str, ending: str
@@ -75,7 +75,7 @@ def test_the_days_are_the_same_in_every_unit_and_shown(
 
     done = run_in_process("collect", path, "--timestamp", "day", "-o", "out", code=0)
 
-    name = unit if unit in WRITTEN else f"{unit} since 1970"
+    name = unit if unit in OUTPUTS else f"{unit} since 1970"
     assert f"days: 2026-01-05 to 2026-01-09, 5 days (timestamps are {name})" in done.stderr
     assert "warning" not in done.stderr
     assert manifest_of(tmp_path / "out")["days"] == {

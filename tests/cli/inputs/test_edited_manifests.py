@@ -27,7 +27,7 @@ from posbias.io.fits.saved_fit import read_fit
 from posbias.io.jobs.click_models import read_fitted
 from posbias.io.jobs.comparing import open_fit
 from posbias.io.jobs.exploring import open_explored, whole_queries
-from posbias.io.reports.report import open_reported, page_about
+from posbias.io.reports.report import open_results, report_html
 from posbias.io.results.manifest import checksum_of_content
 from posbias.io.stores.store import Statistics, checked, find_statistics, one_by_one
 from posbias.io.training.rankers import read_model
@@ -345,13 +345,13 @@ def made(shared: Path, run_in_process: Run, tmp_path: Path) -> Callable[[str], P
 
 
 def read_reported(folder: Path) -> None:
-    with open_reported([folder]):
+    with open_results([folder]):
         pass
 
 
 def draw_report(folder: Path) -> None:
-    with open_reported([folder]) as results:
-        page_about(results)
+    with open_results([folder]) as results:
+        report_html(results)
 
 
 def read_explored(folder: Path) -> None:

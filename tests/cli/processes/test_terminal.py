@@ -277,7 +277,7 @@ def test_bars_show_notes_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    bars = printing.stderr_console()
+    bars = printing.SafeConsole(stderr=True)
     assert bars.is_terminal
     with show_progress(bars, quiet=False) as progress, progress.stage(f"[bold]{NAME}") as stage:
         stage.say(VALUE)
@@ -290,7 +290,7 @@ def test_bars_show_notes_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_libraries_write_while_bars_are_shown_is_not_acted_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
-    with show_progress(printing.stderr_console(), quiet=False), warnings.catch_warnings():
+    with show_progress(printing.SafeConsole(stderr=True), quiet=False), warnings.catch_warnings():
         assert sys.stderr is stream
 
 
@@ -335,7 +335,7 @@ def test_a_table_that_a_terminal_gets_does_not_act_on_it_and_one_that_a_file_get
 
 def test_what_gets_around_is_escaped_by_the_console(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
-    printing.say(printing.stderr_console(), Text(VALUE))
+    printing.print_content(printing.SafeConsole(stderr=True), Text(VALUE))
 
     assert _acts_on_a_terminal(stream.getvalue()) == []
     assert ESCAPES[0] in stream.getvalue()

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from posbias.cli.report import printing
-from posbias.cli.report.printing import Drawn, markdown, renderable
+from posbias.cli.report.printing import Drawing, markdown, renderable
 from posbias.io.jobs.tables import Column, PrintedTable
 
 TABLE = PrintedTable(
@@ -24,7 +24,7 @@ TABLE = PrintedTable(
 NEEDED = [cell for column in TABLE.columns if not column.spare for cell in column.cells]
 
 
-def drawn(content: PrintedTable | Drawn, width: int, encoding: str = "utf-8") -> str:
+def drawn(content: PrintedTable | Drawing, width: int, encoding: str = "utf-8") -> str:
     file = io.TextIOWrapper(io.BytesIO(), encoding)
     Console(file=file, width=width).print(
         renderable(content) if isinstance(content, PrintedTable) else content, crop=False
@@ -80,7 +80,7 @@ def test_a_name_acts_neither_on_a_terminal_nor_in_markdown() -> None:
 # --- the curve --------------------------------------------------------------------------------------------------
 
 
-def curve(propensities: list[float | None], low: list[float | None], high: list[float | None]) -> Drawn:
+def curve(propensities: list[float | None], low: list[float | None], high: list[float | None]) -> Drawing:
     """The curve of positions from 1."""
     ends = {"ci_low": low, "ci_high": high}
     position = range(1, len(propensities) + 1)

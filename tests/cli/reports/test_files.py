@@ -19,7 +19,7 @@ from workshop import RunPosbias as Run
 from workshop import refused
 
 from posbias.io.reports.charts import SERIES, picture
-from posbias.io.reports.report import ReportedResult, ReportManifest, figure_named, open_reported, title_about
+from posbias.io.reports.report import ReportedResult, ReportManifest, figure_by_name, open_results, report_title
 from posbias.io.results.manifest import checksum_of_content
 
 Made = Callable[..., Path]
@@ -147,7 +147,7 @@ def test_a_page_says_what_the_result_says(report: Made, result: Made) -> None:
 def test_the_title_names_the_log_and_its_days(inputs: list[str], days: tuple[str, str], title: str) -> None:
     described = ReportManifest(command="fit", inputs=tuple(inputs), days={"first": days[0], "last": days[1]})
 
-    assert title_about([ReportedResult("name", described, "", None, ())]) == title
+    assert report_title([ReportedResult("name", described, "", None, ())]) == title
 
 
 def changed(result: Made, folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
@@ -258,8 +258,8 @@ def test_a_grid_is_a_heat_map_that_is_gray_where_nothing_is_known(run_in_process
     ).filter(pl.col("session") % 8 != 7)  # that list is shown less often, and so has not the reference
     log.write_parquet(tmp_path / "log.parquet")
     run_in_process("fit", "log.parquet", "--cell", "carousel", "-o", "fit")
-    with open_reported([tmp_path / "fit"]) as results:
-        figure = figure_named(results, "curve")
+    with open_results([tmp_path / "fit"]) as results:
+        figure = figure_by_name(results, "curve")
     unknown, known, _ = figure.spec["layer"]
 
     assert figure.title == "Attention by carousel and position"

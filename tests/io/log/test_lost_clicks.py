@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from log_forms import FORMS, Click, Log, Page, write
 
 from posbias.io.log.clicks import CAUTION_SHARE, STOP_SHARE, ClickOutcome, Clicks, Example, lost_clicks
-from posbias.io.results.conclusions import is_refused
+from posbias.io.results.conclusions import has_stops
 
 FORMS_OF_CLICKS = {
     "two tables": False,
@@ -276,5 +276,5 @@ def test_few_lost_clicks_refuse_a_log_where_their_ids_have_an_addition(name: str
     counts = Clicks(1000, 980, 0, {ClickOutcome.OTHER_PAGE.words: 20}, {})
     (reason,) = lost_clicks(counts, [Example(ClickOutcome.OTHER_PAGE, name.format("17"), "17")])
 
-    assert is_refused([reason]) is refused
+    assert has_stops([reason]) is refused
     assert ("All clicks of such ids are lost" in reason.sentence) is refused
