@@ -12,8 +12,7 @@ from posbias.core.choices import LAYOUTS, LEARNERS, SHAPES, Plugin, Room
 from posbias.core.errors import UsageError
 from posbias.core.estimators.estimate import Estimator, MethodOfRows
 from posbias.core.learners.learning import Learner
-from posbias.core.models import ClickModel, FactorisedModel, get_model
-from posbias.core.models.position_based import PositionBasedModel
+from posbias.core.models import ClickModel, FactorisedModel
 from posbias.core.shapes import CurveShape
 from posbias.core.training.layout import LayoutOfCounts, LayoutOfPages
 from posbias.io.forms import Form
@@ -63,8 +62,3 @@ def test_a_name_that_is_none_is_an_error_that_lists_them() -> None:
 def test_help_has_words_for_every_shape_and_layout() -> None:
     assert all(name in PLACEHOLDERS["shapes"] for name in SHAPES)
     assert all(name in PLACEHOLDERS["layouts"] for name in LAYOUTS)
-
-
-def test_plugins_are_equal_by_what_they_are() -> None:
-    assert PositionBasedModel() == get_model("pbm")
-    assert get_model("pbm") != get_model("ubm")

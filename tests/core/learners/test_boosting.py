@@ -48,21 +48,6 @@ def test_a_model_of_fewer_trees_is_what_had_been_learnt_by_then(rows: Floats, la
     assert np.abs(trees.scores() - then).max() > 1e-3
 
 
-def test_gradients_are_asked_for_at_the_scores_with_their_start(rows: Floats) -> None:
-    asked: list[Floats] = []
-
-    def squares(scores: Floats) -> tuple[Floats, Floats]:
-        asked.append(scores.copy())
-        return scores - rows[:, 0], np.ones(N_ROWS)
-
-    trees = BoostedTrees(bin_rows(rows, NAMES, [], TreeOptions()), start=3.0)
-    trees.grow(squares)
-    after_one = trees.scores()
-    trees.grow(squares)
-    np.testing.assert_array_equal(asked[0], np.full(N_ROWS, 3.0))
-    np.testing.assert_array_equal(asked[1], after_one)
-
-
 def test_rows_apart_are_scored_and_not_learnt_from(rows: Floats, labels: Floats) -> None:
     binned = bin_rows(rows, NAMES, [], TreeOptions())
     learnt, apart = np.arange(0, N_ROWS, 2), np.arange(1, N_ROWS, 2)

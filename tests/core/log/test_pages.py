@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from posbias.core.log import pages as module
 from posbias.core.log.pages import USUAL_PAGES, PageRejection, PageRules, pages, pages_in_memory
 
 SETTINGS = settings(max_examples=100, deadline=None, derandomize=True)
@@ -42,11 +41,6 @@ def test_sound_pages(n_pages: int, length: int, rules: PageRules) -> None:
     found = check(sound(n_pages, length), rules)
     assert found.height == n_pages
     assert found["rejected"].sum() == 0
-
-
-def test_sound_pages_are_not_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "pages", None)
-    assert pages_in_memory(sound(20, 9)).height == 20
 
 
 def test_a_position_is_shown_once_for_each_value_of_a_cell_and_the_last_row_is_that_of_the_last_place() -> None:

@@ -8,9 +8,10 @@ from small_logs import dense_table, fitted_pairs, side_by_side
 
 from posbias.core.arrays.count_table import Floats, Integers
 from posbias.core.arrays.optimize import Limits
-from posbias.core.shapes import ONE_END, SHAPE_ALONE, ShapedEstimate
+from posbias.core.shapes import ONE_END, SHAPE_ALONE, CurveShape, ShapedEstimate
 from posbias.core.shapes.linear import PowerShape
 from posbias.core.shapes.monotone import HELD, MonotoneShape
+from posbias.core.shapes.smooth import SmoothShape
 from posbias.core.standard_errors.cluster import IDENTICAL_CLUSTERS, ONE_CLUSTER
 from posbias.core.standard_errors.contrasts import StrataEstimate
 from posbias.core.theta.conditional import NO_CLICKS, find_linkage, fit_conditional
@@ -83,16 +84,12 @@ def test_errors_of_eta_are_the_formula_over_queries() -> None:
     np.testing.assert_allclose(quantile, stats.t.ppf(0.975, effective), rtol=1e-10)  # pyright: ignore[reportUnknownMemberType]
 
 
-def test_queries_that_agree_to_the_last_click_give_eta_no_error() -> None:
+@pytest.mark.parametrize("shape", [PowerShape(), SmoothShape()], ids=lambda shape: shape.name)
+def test_queries_that_agree_to_the_last_click_give_no_interval_of_width_0(shape: CurveShape) -> None:
     impressions, clicks, _ = counts(16, n_pairs=20)
-    found = power(np.vstack([impressions, impressions]), np.vstack([clicks, clicks]), np.repeat([0, 1], 20))
-    assert found.intervals.reason == (
-        None,
-        IDENTICAL_CLUSTERS,
-        IDENTICAL_CLUSTERS,
-        IDENTICAL_CLUSTERS,
-        IDENTICAL_CLUSTERS,
-    )
+    found = shape.fit(*statistics(np.tile(impressions, (2, 1)), np.tile(clicks, (2, 1)), np.repeat([0, 1], 20)))
+    assert found.intervals.reason == (None, *[IDENTICAL_CLUSTERS] * 4)
+    assert np.isnan(found.intervals.high[1:]).all()
     assert np.isnan(found.eta_error).all()
 
 
@@ -129,10 +126,11 @@ def test_a_context_of_single_cells_or_with_clicks_at_one_end_has_no_slope(
     np.testing.assert_allclose(found.log_theta[:5], power(impressions, clicks, query).log_theta, atol=1e-9)
 
 
-def test_one_query_leaves_eta_without_an_error() -> None:
+@pytest.mark.parametrize("shape", [PowerShape(), SmoothShape()], ids=lambda shape: shape.name)
+def test_one_query_leaves_the_curve_without_an_error(shape: CurveShape) -> None:
     impressions, clicks, query = counts(5)
-    found = power(impressions, clicks, np.zeros_like(query))
-    assert np.isfinite(found.eta).all()
+    found = shape.fit(*statistics(impressions, clicks, np.zeros_like(query)))
+    assert np.isfinite(found.log_theta).all()
     assert found.intervals.reason == (None,) + (ONE_CLUSTER,) * 4
     assert np.isnan(found.intervals.high[1:]).all()
 
@@ -140,7 +138,9 @@ def test_one_query_leaves_eta_without_an_error() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_monotone_is_the_best_of_all_ways_to_pool_neighbours(seed: int) -> None:
     """Brute force over the 16 ways to join neighbouring cells: the best curve among those that nowhere rise."""
+    pairs = np.repeat(np.arange(60), 1 + np.arange(60) % 2)  # every second one stands twice
     impressions, clicks, query = counts(seed, (1.0, 0.9, 0.95, 0.6, 0.7))
+    impressions, clicks, query = impressions[pairs], clicks[pairs], query[pairs]
     found = monotone(impressions, clicks, query)
     assert found.converged
     best = -np.inf

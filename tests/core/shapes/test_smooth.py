@@ -5,6 +5,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+from dense import log_likelihood, scores_and_information
 from small_logs import dense_table, fitted_pairs, fitted_strata, side_by_side
 
 from posbias.core.arrays.count_table import Floats, Integers
@@ -12,7 +13,6 @@ from posbias.core.shapes import ONE_END, SHAPE_ALONE
 from posbias.core.shapes import smooth as module
 from posbias.core.shapes.linear import PowerShape
 from posbias.core.shapes.smooth import SmoothShape
-from posbias.core.standard_errors.cluster import IDENTICAL_CLUSTERS, ONE_CLUSTER
 from posbias.core.standard_errors.contrasts import StrataEstimate
 
 POWER: Floats = (1 / np.arange(1, 7)).astype(np.float64)
@@ -33,16 +33,6 @@ def counts(seed: int, theta: Floats, n_pairs: int, mean: float) -> tuple[Floats,
 def fitted(impressions: Floats, clicks: Floats, query: Integers | None = None, n_contexts: int = 1) -> StrataEstimate:
     pairs = dense_table(impressions, clicks)
     return fitted_pairs(pairs, np.arange(len(impressions)) // 6 if query is None else query, n_contexts)
-
-
-def log_likelihood(impressions: Floats, clicks: Floats, log_theta: Floats) -> tuple[float, Floats]:
-    """The conditional log-likelihood and its gradient, shape (K,)."""
-    total = clicks.sum(axis=1)
-    impressions, clicks, total = impressions[total > 0], clicks[total > 0], total[total > 0]
-    expected = impressions * np.exp(log_theta)
-    norm = expected.sum(axis=1)
-    value = float((clicks @ log_theta).sum() - total @ np.log(norm))
-    return value, clicks.sum(axis=0) - (total / norm) @ expected
 
 
 def roughness() -> Floats:
@@ -72,7 +62,8 @@ def test_the_curve_given_tau_is_the_optimum_of_the_penalised_likelihood(
 
     def loss(free: Floats) -> tuple[float, Floats]:
         beta = np.append(0.0, free)
-        value, gradient = log_likelihood(impressions, clicks, beta)
+        gradient = scores_and_information(impressions, clicks, np.exp(beta))[0].sum(axis=0)
+        value = log_likelihood(impressions, clicks, beta)
         return float(beta @ precision @ beta) / 2 - value, (precision @ beta - gradient)[1:]
 
     minimize = import_module("scipy.optimize").minimize
@@ -144,22 +135,6 @@ def test_sums_of_small_weights_lose_no_information() -> None:
     light = replace(table, impressions=0.01 * table.impressions, clicks=0.01 * table.clicks)
     found = SmoothShape().fit(fitted_strata(replace(free.strata, signatures=light)), POSITIONS)
     np.testing.assert_allclose(found.log_theta, SmoothShape().fit(free, POSITIONS).log_theta, atol=0.05)
-
-
-def test_one_query_leaves_the_curve_without_an_error() -> None:
-    impressions, clicks = counts(6, POWER, 60, 20)
-    found = SmoothShape().fit(fitted(impressions, clicks, np.zeros(60, np.int64)), POSITIONS)
-    assert found.intervals.reason == (None, *[ONE_CLUSTER] * 5)
-    assert np.isfinite(found.log_theta).all()
-    assert np.isnan(found.intervals.high[1:]).all()
-
-
-def test_queries_that_agree_to_the_last_click_leave_no_interval_of_width_0() -> None:
-    impressions, clicks = counts(9, POWER, 30, 20)
-    query: Integers = np.arange(60, dtype=np.int64) // 30
-    found = SmoothShape().fit(fitted(np.vstack([impressions] * 2), np.vstack([clicks] * 2), query), POSITIONS)
-    assert found.intervals.reason == (None, *[IDENTICAL_CLUSTERS] * 5)
-    assert np.isnan(found.intervals.high[1:]).all()
 
 
 def test_contexts_have_curves_of_their_own_and_one_without_a_slope_has_none() -> None:
