@@ -313,7 +313,8 @@ def job_for_propensities(
         UsageError: --context or --cell differ from those of the propensities, or options conflict.
     """
     statistics, counting = find_statistics(named), groups.CountingOptions(period="none")
-    if fitted is not None and fitted.own:  # a user's own table does not tell columns of cells from contexts
+    given = fitted is not None and not isinstance(fitted, StoredFit)
+    if fitted is not None and given:  # a user's own table does not tell columns of cells from contexts
         columns = statistics[0].metadata.plan.cell if statistics else log.cell or ()
         cells = tuple(name for name in columns if name in fitted.plan.context)
         context = tuple(name for name in fitted.plan.context if name not in cells)
@@ -325,7 +326,7 @@ def job_for_propensities(
                 raise UsageError(
                     f"--{name} {' '.join(requested)}: the propensities in {fitted.name} "
                     + (f"differ by {' '.join(columns)}. " if columns else f"have no {name}. ")
-                    + ("Name columns of the table." if fitted.own else "Fit again with it, or leave it out.")
+                    + ("Name columns of the table." if given else "Fit again with it, or leave it out.")
                 )
         period = "day" if "timestamp" in beside and drop_none(log).timestamp else "none"
         bins = ",".join(map(str, plan.position_bins)) or None
@@ -336,13 +337,13 @@ def job_for_propensities(
     reads_counts = job.log is None or job.log.export is not None
     if fitted is not None and reads_counts:
         counted = job.plan if as_counted is None else as_counted(job.plan)
-        estimated = replace(fitted.plan, max_position=counted.max_position) if fitted.own else fitted.plan
+        estimated = replace(fitted.plan, max_position=counted.max_position) if given else fitted.plan
         if _cells_in_words(counted) != _cells_in_words(estimated):
             raise StatisticsError(
                 f"the statistics were collected with {_cells_in_words(counted)}; the propensities in {fitted.name} "
                 f"are for {_cells_in_words(estimated)}. Collect with the same options as the fit."
             )
-    only = fitted.of_value if isinstance(fitted, StoredFit) else ()  # (column, value) of a fit by --for-each
+    only = fitted.only if isinstance(fitted, StoredFit) else ()  # (column, value) of a fit by --for-each
     if only and reads_counts:
         raise StatisticsError(
             f"{job.inputs[0]} holds counts, in which the values of {printable(only[0][0])} are added up, and the fit "

@@ -1,7 +1,6 @@
-"""A fit on disk: the section of the manifest that holds its estimate, and propensities to work with.
+"""Fits on disk: the manifest section of an estimate, and propensities of a fit, a table or a power of the position.
 
-Propensities are those of a fit, with its prior of attractiveness; of a table; or a power of the position. A test is one
-object from where it is made (`core`) to the sentence about it and the manifest; null stands for what is no number.
+In the manifest, null replaces NaN and infinities.
 """
 
 from collections.abc import Mapping
@@ -9,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import isfinite, nan
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -53,10 +52,9 @@ from posbias.io.results.tables import (
 from posbias.io.stores.metadata import Counted
 
 MOST_CELLS = 10_000
-"""Of more cells, only the table of propensities says what is known, and not the manifest."""
+"""Largest number of cells whose propensities the manifest repeats."""
 
 Number = float | None
-"""A number, or null where there is none."""
 
 
 class _Period(msgspec.Struct, frozen=True):
@@ -77,7 +75,7 @@ class _FromRows(msgspec.Struct, frozen=True):
 
 
 class StoredEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of `estimate_section` that other commands read; those that a method does not have are left out."""
+    """Fields of `estimate_section` that other commands read; UNSET if the method has no such field."""
 
     method: str
     converged: bool
@@ -90,7 +88,7 @@ class StoredEstimate(msgspec.Struct, frozen=True, kw_only=True):
     contexts_tau: float | UnsetType = UNSET
     click_share_identified: float
     period: _Period
-    attractiveness_prior: AttractivenessPrior | None  # None where not all pairs were known
+    attractiveness_prior: AttractivenessPrior | None  # None if some pairs were summed up before the fit
     query_spread: float
     clicks: _Clicks
     cell_form: str | UnsetType = UNSET
@@ -99,7 +97,7 @@ class StoredEstimate(msgspec.Struct, frozen=True, kw_only=True):
     from_rows: _FromRows | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a prior that there cannot be."""
+        """Raise ValueError for a prior out of range."""
         prior = self.attractiveness_prior or AttractivenessPrior(0.0, 0.5)
         positions, number = [0, *prior.positions], len(prior.positions)
         if (
@@ -113,15 +111,15 @@ class StoredEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def estimate_section(fit: Fit, *, all_pairs: bool = True) -> dict[str, Any]:
-    """The section of a manifest that holds an estimate; where not all pairs are known, without their prior."""
+    """Section of the manifest on a fit; without the attractiveness prior unless `all_pairs`."""
     statistics, linkage, rows = fit.statistics, fit.estimate.linkage, fit.from_rows
     clusters, references = fit.estimate.n_clusters or None, linkage.references
-    section = _of_estimate(fit.estimate) | {
-        "references": _rows(statistics.cells[references]),
-        "comparable": [_rows(statistics.cells[cells]) for cells in linkage.comparable()],
+    section = _common_section(fit.estimate) | {
+        "references": scalar_rows(statistics.cells[references]),
+        "comparable": [scalar_rows(statistics.cells[cells]) for cells in linkage.comparable()],
         "click_share_identified": fit.click_share,
         "period": period_section(fit.period),
-        "arms": _arms(fit),
+        "arms": _arms_section(fit),
         "attractiveness_prior": fit.prior if all_pairs else None,
         "query_spread": fit.query_spread,
         "clicks": {"observed": statistics.cell_totals[1], "expected": fit.expected_clicks},
@@ -131,7 +129,7 @@ def estimate_section(fit: Fit, *, all_pairs: bool = True) -> dict[str, Any]:
         "position_effect": contrast_section(fit.position_effect, clusters),
         "previous_click": contrast_section(fit.previous_click, clusters),
         "model_tests": fit.model_tests,
-        "joint": None if fit.joint is None else _of_estimate(fit.joint),
+        "joint": None if fit.joint is None else _common_section(fit.joint),
         "joint_against_conditional": None,
         "joint_under_other_priors": None,
         "placed_at_random": [{**vars(test), "rows": str(test.rows)} for test in fit.placements],
@@ -143,11 +141,11 @@ def estimate_section(fit: Fit, *, all_pairs: bool = True) -> dict[str, Any]:
             "cell_form": fit.cell_form,
             "product_against_free": contrast_section(None if fit.form is None else fit.form.test, clusters),
             "cells_differ": {
-                of.column: {
-                    **(contrast_section(of.differences.test, clusters) or {}),
-                    "found_by_four_of_five": np.exp(of.differences.test.detectable),
+                column.column: {
+                    **(contrast_section(column.differences.test, clusters) or {}),
+                    "found_by_four_of_five": np.exp(column.differences.test.detectable),
                 }
-                for of in fit.cell_columns
+                for column in fit.cell_columns
             },
         }
         if fit.form is not None:
@@ -180,14 +178,14 @@ def estimate_section(fit: Fit, *, all_pairs: bool = True) -> dict[str, Any]:
         section["strata"] = float(fit.free.fitted.strata.signatures.multiplicity.sum())
     if fit.contexts is not None:
         section["contexts_found_by_four_of_five"] = np.exp(fit.contexts.detectable)
-    if fit.causes is not None:  # theta relative to the reference over the conditional one, minus 1, by cell
+    if fit.causes is not None:  # by cell, the ratio of theta to the conditional estimate, minus 1
         prior = fit.causes.estimated
         section["joint_under_other_priors"] = {
             "without_prior": np.expm1(fit.causes.without_prior),
             "with_estimated_prior": np.expm1(fit.causes.with_estimated),
             "estimated_prior": f"{prior.mean:.4g}:{prior.strength:.4g}",
         }
-    if rows is not None:  # how it was made from rows, what features may hide, and what repeated pairs say of it
+    if rows is not None:  # sample, hidden relevance, and the test against repeated pairs
         test, hidden = fit.against_pairs, rows.hidden
         section["from_rows"] = {
             "pages_learnt_from": rows.pages,
@@ -196,7 +194,7 @@ def estimate_section(fit: Fit, *, all_pairs: bool = True) -> dict[str, Any]:
             "moment_propensity": rows.moment,
             "hidden_relevance": hidden
             and {
-                "relative_error": hidden_errors(fit, hidden.plausible),  # that it may make, by cell
+                "relative_error": hidden_errors(fit, hidden.plausible),  # by cell
                 "slope_if_as_strong_as_features": hidden.benchmark,
                 "slope_by_rivals": hidden.by_rivals,
                 "slope_by_rivals_std_error": hidden.std_error,
@@ -212,12 +210,12 @@ def estimate_section(fit: Fit, *, all_pairs: bool = True) -> dict[str, Any]:
             },
         }
     if fit.propensities.height <= MOST_CELLS:
-        section["propensities"] = _rows(fit.propensities)
+        section["propensities"] = scalar_rows(fit.propensities)
     return plain(section)
 
 
-def _of_estimate(estimate: Estimate) -> dict[str, Any]:
-    """Fields of an estimate, the chosen one or joint EM."""
+def _common_section(estimate: Estimate) -> dict[str, Any]:
+    """Fields that every estimate has, and its objective and clusters if any."""
     section: dict[str, Any] = {
         "method": estimate.method,
         "converged": estimate.converged,
@@ -238,8 +236,8 @@ def _of_estimate(estimate: Estimate) -> dict[str, Any]:
     return section
 
 
-def _arms(fit: Fit) -> dict[str, Any] | None:
-    """What experiment arms say of the estimate; null where there are none, or they move nothing."""
+def _arms_section(fit: Fit) -> dict[str, Any] | None:
+    """Test of the estimate by experiment arms; None if there are no arms, or they do not move documents."""
     test, arms = fit.arms, fit.statistics.arms
     if test is None or arms is None:
         return None
@@ -251,7 +249,7 @@ def _arms(fit: Fit) -> dict[str, Any] | None:
 
 
 def contrast_section(test: ContrastTest | None, clusters: int | None) -> dict[str, Any] | None:
-    """A test of contrasts on so many clusters; null where there is no contrast."""
+    """Section on a test of contrasts with standard errors over `clusters` clusters; None without a test."""
     if test is None:
         return None
     names = {"n_contrasts": "contrasts", "difference": "difference_of_logs"}
@@ -260,7 +258,7 @@ def contrast_section(test: ContrastTest | None, clusters: int | None) -> dict[st
 
 
 def period_section(period: PeriodChoice) -> dict[str, Any]:
-    """The periods that were kept apart, and why; where there was nothing to choose, only what was used."""
+    """Section on the choice of periods; only `used` if there was no choice."""
     if not period.looks:
         return {"used": period.used}
     pooled, daily, looks = period.estimate_by("none"), period.estimate_by("day"), list[dict[str, Any]]()
@@ -285,7 +283,7 @@ def period_section(period: PeriodChoice) -> dict[str, Any]:
         {
             "used": period.used,
             "why": period_choice_in_words(period),
-            "survives": None if period.survivor is None else period.survivor.length,  # the coarsest without feedback
+            "survives": None if period.survivor is None else period.survivor.length,  # coarsest length without feedback
             "claim": period.claims,
             "looks": looks,
             "largest_ratio_of_standard_errors": period.error_ratio,
@@ -297,7 +295,7 @@ def period_section(period: PeriodChoice) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """A value with lists for arrays, and null for what is no number."""
+    """Replace arrays by lists, and NaN and infinities by None, recursively."""
     if isinstance(value, np.ndarray):
         return [number if isfinite(number) else None for number in cast("list[float]", value.tolist())]
     if isinstance(value, float):
@@ -307,20 +305,21 @@ def plain(value: Any) -> Any:  # noqa: ANN401 - JSON
     return [plain(entry) for entry in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
-def _rows(table: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows with the text of values that JSON does not know."""
-    known = (type(None), bool, int, float, str)
-    return [
-        {name: value if isinstance(value, known) else str(value) for name, value in row.items()}
-        for row in table.iter_rows(named=True)
-    ]
+def scalar(value: object) -> str | float | None:
+    """A value of a column for JSON; dates and other types as text."""
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def scalar_rows(table: pl.DataFrame) -> list[dict[str, Any]]:
+    """Rows of a table, with values for JSON."""
+    return [{name: scalar(value) for name, value in row.items()} for row in table.iter_rows(named=True)]
 
 
 class _Value(msgspec.Struct, frozen=True):
     folder: str | None
 
     def __post_init__(self) -> None:
-        """Find a name that is not one of a folder of the result."""
+        """Raise ValueError if the folder is not inside the result."""
         if self.folder is not None:
             check_inside(self.folder)
 
@@ -331,60 +330,55 @@ class _ForEach(msgspec.Struct, frozen=True):
     value: str | float | bool | None = None
 
 
-class _OfLog(msgspec.Struct, frozen=True, kw_only=True):
-    """As much of a manifest as says which logs a fit is of, of which value of a column, and what it states of them."""
+class _LogManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of a manifest on the logs of a result, its column of --for-each, and its reasons."""
 
     for_each: _ForEach = _ForEach()
     sources: dict[str, str] = {}
     reasons: tuple[dict[str, Any], ...] = ()
 
 
-class FitManifest(_OfLog, msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of the manifest of a fit that are read again."""
+class FitManifest(_LogManifest, msgspec.Struct, frozen=True, kw_only=True):
+    """Fields of the manifest of a fit that other commands read."""
 
     counted: Counted
     estimate: StoredEstimate
-    verdict: str = ""  # "" of earlier versions
+    verdict: str = ""  # empty in earlier versions
     conclusion: str = ""
 
 
 @dataclass(frozen=True)
 class PreviousFit:
-    """Propensities, and the cells that they are for."""
+    """Propensities by cell: of a fit (`StoredFit`), or given in a table or as a power."""
 
     name: str  # of the directory or file, or power:ETA
-    plan: StatisticsPlan  # what was counted, or would have been
+    plan: StatisticsPlan  # plan of the cells
     theta: ThetaEstimate
-    digests: dict[str, str] = field(default_factory=dict[str, str])  # of the files that were read, where they are own
-
-    own: ClassVar[bool] = True
-    """Whether no fit estimated them, so that neither their errors nor their log are known."""
+    digests: dict[str, str] = field(default_factory=dict[str, str])  # of a table's files, by path
 
     @property
     def hidden_slope(self) -> float:
-        """The slope of log theta if hidden relevance were as strong as the known one; 0 where that is not known."""
+        """Slope of log theta by hidden relevance as strong as that of the features; 0 if not estimated."""
         return 0.0
 
     @property
     def files(self) -> list[str]:
-        """The files that were read."""
+        """Files to read."""
         return [] if self.name.startswith(POWER) else [self.name]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFit(PreviousFit):
-    """A fit that `fit` or `run` wrote: whoever builds on one reads it as this."""
+    """A fit that `fit` or `run` wrote."""
 
     folder: Path
     estimate: StoredEstimate
-    table: pl.DataFrame  # `propensities.parquet` as it is
-    refused: bool  # whether its own conclusion is not to use it
-    of_value: tuple[tuple[str, object], ...]  # the column and the value whose rows it is of, if it is of some alone
-    condition: str | None  # on which its own conclusion rests, by its code
-    sources: frozenset[str]  # digests of the files that it is of
-    cautions: frozenset[str]  # codes of the reasons for care that it states
-
-    own: ClassVar[bool] = False
+    table: pl.DataFrame  # `propensities.parquet`
+    refused: bool  # whether its verdict is "do not use"
+    only: tuple[tuple[str, object], ...]  # column and value of --for-each whose rows it is of; empty for all rows
+    condition: str | None  # code of the condition that its conclusion rests on
+    sources: frozenset[str]  # digests of the log files
+    cautions: frozenset[str]  # codes of its reasons of severity caution
 
     @property
     def hidden_slope(self) -> float:
@@ -395,37 +389,34 @@ class StoredFit(PreviousFit):
 
     @property
     def documents(self) -> Path:
-        """The file of attractiveness."""
+        """Path of the attractiveness table."""
         return self.folder / f"{ATTRACTIVENESS}.parquet"
 
     @property
     def shared_clicks(self) -> Floats | None:
-        """The clicks that compare two cells, shape (K, K); None where that is not known."""
+        """Number of clicks that compare two cells, shape (K, K); None if not stored."""
         matrices = self.theta.covariance
-        return (
-            None
-            if matrices is None or SHARED_CLICKS not in matrices.columns
-            else square_matrix(matrices[SHARED_CLICKS])
-        )
+        known = matrices is not None and SHARED_CLICKS in matrices.columns
+        return square_matrix(matrices[SHARED_CLICKS]) if known else None
 
 
 POWER = "power:"
 LARGEST_POWER = 5.0
 LAST_POSITION = 10_000
-"""Positions below have no propensity under a power."""
+"""The last position with a propensity under a power."""
 
 
 def read_theta(named: str | Path) -> PreviousFit:
     """Read the propensities that `--propensities` names: a result of `fit` or `run`, a table, or `power:ETA`.
 
     Raises:
-        LogFormatError: the file is damaged, or holds values that are no propensities.
-        SchemaError: the table lacks a column, or one holds other than numbers.
+        LogFormatError: the file is damaged, or holds values out of range.
+        SchemaError: the table lacks a column, or a column is not numeric.
         UsageError: the directory holds no fit, or the power is out of range.
     """
     name = str(named)
     if not name.startswith(POWER):
-        return _table(name) if is_own(name) else read_fit(location(name))
+        return _read_given_table(name) if is_own(name) else read_fit(location(name))
     try:
         eta = float(name.removeprefix(POWER))
     except ValueError:
@@ -437,11 +428,11 @@ def read_theta(named: str | Path) -> PreviousFit:
         )
     position = pl.int_range(1, LAST_POSITION + 1, dtype=pl.Int32, eager=True).alias(POSITION)
     table = pl.DataFrame({POSITION: position, PROPENSITY: position.cast(pl.Float64) ** -eta})  # theta_k = k^-eta
-    return _own(name, table, (), {})
+    return _given(name, table, (), {})
 
 
 def is_own(name: str) -> bool:
-    """Whether the name is that of a table, or of a power, and not of a result."""
+    """Whether the name is that of a table or a power, not of a result."""
     if name.startswith(POWER):
         return True
     place = location(name)
@@ -450,8 +441,8 @@ def is_own(name: str) -> bool:
     return format_by_name(PurePosixPath(name)) is not None
 
 
-def _table(name: str) -> PreviousFit:
-    """A table of `position`, perhaps `previous_click` or contexts, and `propensity`; what else a fit writes is left."""
+def _read_given_table(name: str) -> PreviousFit:
+    """Read `position`, `propensity`, and any `previous_click` and contexts; ignore other columns that fits write."""
     sources = resolve_quotes(find_sources([name]))[0]
     with reading(sources):
         table = scan_sources(sources).collect()
@@ -479,10 +470,10 @@ def _table(name: str) -> PreviousFit:
             table = table.with_columns(numbers)
     taken = {POSITION, PREVIOUS_CLICK, IMPRESSIONS, CLICKS} | OUTPUT_COLUMNS
     context = tuple(column for column in table.columns if column not in taken)
-    return _own(name, table, context, {str(source.path): source.digest() for source in sources})
+    return _given(name, table, context, {str(source.path): source.digest() for source in sources})
 
 
-def _own(name: str, table: pl.DataFrame, context: tuple[str, ...], digests: dict[str, str]) -> PreviousFit:
+def _given(name: str, table: pl.DataFrame, context: tuple[str, ...], digests: dict[str, str]) -> PreviousFit:
     model = counted_model("ubm" if PREVIOUS_CLICK in table.columns else DEFAULT_MODEL)
     check_curves(model, context, ())
     plan = StatisticsPlan(model, context=context)
@@ -491,22 +482,22 @@ def _own(name: str, table: pl.DataFrame, context: tuple[str, ...], digests: dict
 
 
 def read_fit(place: Location) -> StoredFit:
-    """The fit in a directory that `fit` or `run` wrote.
+    """Read the fit in a directory that `fit` or `run` wrote.
 
     Raises:
-        LogFormatError: it is damaged, or was replaced while it was read.
-        UsageError: what the directory holds is no fit.
+        LogFormatError: the fit is damaged, or was replaced while it was read.
+        UsageError: the directory holds no fit.
     """
     with open_stored(place, FIT_FILES) as stored:
         return replace(fit_in(stored, f"--propensities {stored.folder}"), name=str(place))
 
 
 def fit_in(stored: StoredResult, where: str) -> StoredFit:
-    """The fit that a result holds.
+    """Read the fit in an opened result; `where` begins error messages.
 
     Raises:
-        LogFormatError: it is damaged.
-        UsageError: it holds none.
+        LogFormatError: the fit is damaged.
+        UsageError: the result holds no fit with propensities by cell, or several.
     """
     if "click_model" in stored.content:
         raise UsageError(
@@ -523,12 +514,12 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
     known, covariance = read_propensities(folder, plan.cell_columns), read_covariance(folder, plan.cell_columns)
     by_cell = [estimate.clicks.observed, estimate.clicks.expected]
     by_cell += [] if estimate.effective_clusters is UNSET else [estimate.effective_clusters]
-    others = ["manifest.json"] if any(len(values) != known.height for values in by_cell) else []
+    differing = ["manifest.json"] if any(len(values) != known.height for values in by_cell) else []
     if covariance is not None and not covariance.select(plan.cell_columns).equals(known.select(plan.cell_columns)):
-        others.append("theta_covariance.parquet")
-    if others:
+        differing.append("theta_covariance.parquet")
+    if differing:
         raise LogFormatError(
-            f"{folder}: {others[0]} and propensities.parquet have other cells. Run `posbias fit` again."
+            f"{folder}: {differing[0]} and propensities.parquet have other cells. Run `posbias fit` again."
         )
     each = manifest.for_each
     return StoredFit(
@@ -538,19 +529,19 @@ def fit_in(stored: StoredResult, where: str) -> StoredFit:
         folder=folder,
         estimate=estimate,
         table=read_table(folder / f"{PROPENSITIES}.parquet"),
-        of_value=() if each.column is None else ((each.column, each.value),),
+        only=() if each.column is None else ((each.column, each.value),),
         refused=manifest.verdict == "do not use",
         condition=condition_code(manifest.conclusion),
         sources=frozenset(manifest.sources),
-        cautions=frozenset(str(one.get("code")) for one in manifest.reasons if one.get("severity") == CAUTION),
+        cautions=frozenset(str(entry.get("code")) for entry in manifest.reasons if entry.get("severity") == CAUTION),
     )
 
 
 def fits_of_values(stored: StoredResult) -> list[Path]:
-    """The fits that a result holds, one for each value of a column (`fit --for-each`); none of any other result.
+    """Directories of the fits of `fit --for-each`, one per value; empty for other results.
 
     Raises:
         LogFormatError: the manifest is damaged.
     """
-    values = stored.typed(_OfLog).for_each.values
+    values = stored.typed(_LogManifest).for_each.values
     return [stored.folder / value.folder for value in values if value.folder is not None]

@@ -17,7 +17,7 @@ from posbias.core.fit.fit import fit_statistics
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
 from posbias.io.counting.merge import count_days, count_sides
 from posbias.io.engines.engine import Engine
-from posbias.io.fits.saved_fit import StoredFit, fit_in
+from posbias.io.fits.saved_fit import StoredFit, fit_in, scalar_rows
 from posbias.io.fits.verdicts import label_in_words
 from posbias.io.jobs.tables import (
     Column,
@@ -124,13 +124,7 @@ def compare(
             },
             "found": met,
             "conditions_met": conditions,
-            "differences": [
-                {
-                    name: value if isinstance(value, int | float | str | None) else str(value)
-                    for name, value in row.items()
-                }
-                for row in table.to_dicts()
-            ],
+            "differences": scalar_rows(table),
         },
     }
     return table

@@ -23,6 +23,7 @@ from posbias.core.training.weights import as_count
 from posbias.io.counting.count import ValueOfColumn, count_by_value
 from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine
+from posbias.io.fits.saved_fit import scalar
 from posbias.io.jobs.fit import CellFit, Job, describe, describe_reading
 from posbias.io.jobs.tables import (
     DONE,
@@ -85,7 +86,7 @@ def fit_each(
     entries, tables, errors = list[dict[str, Any]](), list[pl.DataFrame](), list[PosbiasError]()
     for value in values:
         counts = {"impressions": as_count(value.impressions), "clicks": as_count(value.clicks)}
-        entry = {"value": _plain(value.value), "folder": None, **counts}
+        entry = {"value": scalar(value.value), "folder": None, **counts}
         entry |= {"cells": 0, "identified": 0, "poorly_known": 0}
         try:
             table, fitted = _fit_one(value, column, job, request, engine, options, result)
@@ -132,7 +133,7 @@ def _fit_one(
     try:
         counts = value.count()
         describe(counts, own)
-        own.content["for_each"] = {"column": column, "value": _plain(value.value)}
+        own.content["for_each"] = {"column": column, "value": scalar(value.value)}
         fit = request.fit_counts(counts, engine, own)
         write_description(own, "fit", job.inputs, options)
     except PosbiasError:
@@ -197,15 +198,10 @@ def folder_of(column: str, value: object) -> str:
     Raises:
         UsageError: it would be too long.
     """
-    text = _EMPTY if value is None else str(_plain(value))
+    text = _EMPTY if value is None else str(scalar(value))
     name = "=".join(re.sub(_NOT_IN_NAMES, lambda match: quote(match[0], safe=""), part) for part in (column, text))
     if value == _EMPTY:  # a value that is called so is none that is empty
         name = name.replace("=_", "=%5F", 1)
     if len(name.encode()) > _LONGEST_NAME:
         raise UsageError(f"--for-each {column}: the value {text[:60]!r}... is too long to name a folder. Shorten it.")
     return name
-
-
-def _plain(value: object) -> object:
-    """A value as JSON has it."""
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

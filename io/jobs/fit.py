@@ -137,19 +137,19 @@ class Job:
 def name_propensities(fitted: PreviousFit, result: Result) -> None:
     """Add the source of propensities to the manifest, and reasons against given ones or those of a doubtful fit."""
     result.content["propensities"] = fitted.name
-    if fitted.own:
+    if not isinstance(fitted, StoredFit):
         says = "given, not estimated: neither their errors nor whether they belong to this log are known"
         result.content["own_propensities"] = {"files": fitted.digests, "says": says}
         result.reasons.append(reason("own-propensities", name=fitted.name, what=says))
-    result.fit = fit = fitted if isinstance(fitted, StoredFit) else None
-    if fit is not None and fit.of_value:
-        (name, value), *_ = fit.of_value
+        return
+    result.fit = fitted
+    for name, value in fitted.only:
         column, text = printable(name), label_in_words(value)
-        result.reasons.append(reason("rows-of-one-value", name=fit.name, column=column, value=text))
-    if fit is not None and fit.refused:
-        result.reasons.append(reason("fit-not-usable", name=fit.name))
-    elif fit is not None and fit.condition is not None:
-        result.reasons.append(reason(f"{fit.condition}.of-the-fit", condition=CONDITIONS[fit.condition]))
+        result.reasons.append(reason("rows-of-one-value", name=fitted.name, column=column, value=text))
+    if fitted.refused:
+        result.reasons.append(reason("fit-not-usable", name=fitted.name))
+    elif fitted.condition is not None:
+        result.reasons.append(reason(f"{fitted.condition}.of-the-fit", condition=CONDITIONS[fitted.condition]))
 
 
 def count(job: Job, engine: Engine, result: Result) -> CountedLog:
