@@ -502,10 +502,10 @@ def interleave(
     from posbias.cli.work.execution import run_job
     from posbias.cli.work.requests import job_of_interleaving
     from posbias.io.fits.saved_fit import read_theta
-    from posbias.io.jobs.interleaving import earlier_result, named_columns, planned
+    from posbias.io.jobs.interleaving import columns_to_read, counting_section, earlier_result
     from posbias.io.jobs.interleaving import interleave as decide
 
-    given, into, columns = interleaving, interleaving.into, named_columns(team, interleaving)
+    given, into, columns = interleaving, interleaving.into, columns_to_read(team, interleaving)
     target = into if output is None else output
     if target is None:
         raise UsageError("--output DIR is missing: say where to write; or, for a day of several, --into DIR.")
@@ -514,7 +514,7 @@ def interleave(
     work = partial(decide, job, team, given, fitted)
     if into is not None and printing.dry_run:
         with earlier_result(into) as earlier:
-            planned(team, given, fitted, earlier)
+            counting_section(team, given, fitted, earlier)
     options, also_read = plain_options(log, given, team=team, propensities=propensities), fitted.files if fitted else []
     printing = printing if into is None else replace(printing, force=True)
     return run_job("interleave", job, log, target, printing, options, also_read, work, waits=into is not None)

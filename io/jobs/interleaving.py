@@ -1,7 +1,7 @@
-"""`interleave`: the verdict of an interleaving experiment, from a log or day by day.
+"""`interleave`: the verdict of an interleaving experiment, from one log or day by day.
 
-The directory of a result keeps the sums of each counting by day and query, user, and hour, in `sums`: with --into a
-counting is added to those that are there, so that the verdict of today reads today's log alone.
+A result holds the sums of each counting by day and query, user, and hour, in `sums`. With --into, a new counting joins
+the earlier ones, so that a daily verdict reads only the log of the day.
 """
 
 import math
@@ -42,20 +42,23 @@ VERDICT, DAYS, SUMS = "verdict", "days", "sums"
 TRAFFIC, QUERIES, USERS, HOURS = "traffic", "queries", "users", "hours"
 DAY = "day"
 _WORDS = {TRAFFIC: "on this traffic", QUERIES: "on queries like these", USERS: "for users like these"}
-_PLANNED_SQUARE = {False: 0.5, True: 2.0}  # V of a page, of plain and of weighted clicks, by which rho is chosen
+_PLANNED_SQUARE = {
+    False: 0.5,
+    True: 2.0,
+}  # counting_section V per page, without and with weights, for the choice of rho
 _PLANNED_SQUARE_OF_OUTCOMES = 0.05
-_ENOUGH = 100  # credited clicks of a day, for two days to be compared
-_MOST_DAYS = 1000  # of the running difference, in the manifest
-_MOST_TIMES = 100  # times as many pages as there are, up to which it is foretold when there will be a verdict
+_ENOUGH = 100  # fewest credited clicks of a day that is compared with another
+_MOST_DAYS = 1000  # of the running verdict in the manifest
+_MOST_TIMES = 100  # largest multiple of the pages for which a verdict is extrapolated
 _MOST_TEAMS_NAMED = 5
 _LARGEST_OUTCOME = 1000
 
 
-def named_columns(team: str, given: InterleavingOptions) -> tuple[str, ...]:
-    """The columns of the log that are read.
+def columns_to_read(team: str, given: InterleavingOptions) -> tuple[str, ...]:
+    """Columns of the log that the options name.
 
     Raises:
-        UsageError: options do not go together.
+        UsageError: options conflict, or a column is reserved or named twice.
     """
     if (given.rank_a is None) is not (given.rank_b is None):
         raise UsageError("--rank-a and --rank-b: need each other. Name the columns of both rankers' ranks.")
@@ -82,14 +85,14 @@ def named_columns(team: str, given: InterleavingOptions) -> tuple[str, ...]:
 class Counting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Logs that were counted together."""
 
-    number: Annotated[int, Meta(ge=1, le=10**6)]  # of its files
-    days: tuple[str, ...]  # none where they are not known
+    number: Annotated[int, Meta(ge=1, le=10**6)]  # in the names of its files
+    days: tuple[str, ...]  # empty if unknown
     sources: dict[str, str]  # path by digest
     rows: Rows
 
 
 class InterleavingSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a result was counted; only what was counted alike is added to it."""
+    """Section of the manifest on a counted experiment; further countings must have equal options."""
 
     teams: tuple[str | int | float | bool, str | int | float | bool]  # A first
     team: str
@@ -103,18 +106,18 @@ class InterleavingSection(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class InterleavingManifest(msgspec.Struct, frozen=True):
-    """As much of the manifest of a result as is read again."""
+    """Fields of the manifest that `earlier_result` reads."""
 
     interleaving: InterleavingSection | UnsetType = UNSET
 
 
 @contextmanager
 def earlier_result(place: Path | None) -> Generator[InterleavingSection | None]:
-    """How the result in a directory was counted; None where none is named, or there is nothing yet.
+    """Open the result to extend; None without a directory, or if it is missing or empty.
 
     Raises:
-        LogFormatError: it is damaged.
-        StatisticsError: it is of another kind.
+        LogFormatError: the result is damaged.
+        StatisticsError: the directory holds a result of another command.
     """
     if place is None or not place.exists() or (place.is_dir() and not any(place.iterdir())):
         yield None
@@ -132,22 +135,22 @@ def earlier_result(place: Path | None) -> Generator[InterleavingSection | None]:
 def interleave(
     job: Job, team: str, given: InterleavingOptions, fitted: PreviousFit | None, engine: Engine, result: Result
 ) -> None:
-    """Count a log, add it to what was counted before, and draw the verdict.
+    """Count a log, add it to the earlier countings, and conclude.
 
     Raises:
-        SchemaError: a column does not hold what it must.
-        StatisticsError: what is there was counted otherwise, or holds these days from other logs.
+        SchemaError: teams, ranks or outcomes have invalid values.
+        StatisticsError: earlier countings have other options, or hold these days from other logs.
         UsageError: propensities are not by position alone.
     """
     with earlier_result(given.into) as earlier:
-        section, theta = planned(team, given, fitted, earlier)
+        section, theta = counting_section(team, given, fitted, earlier)
         if fitted is not None:
             name_propensities(fitted, result)
         read = read_pages(job, engine, result, keep_sessions="unchecked")
         teams = _teams(read, team, given, earlier)
         section = structs.replace(section, teams=teams)
         days = () if read.days is None else tuple(day.isoformat() for day in read.days.in_order)
-        kept = () if earlier is None else _kept(earlier, given, days, read.sources)
+        kept = () if earlier is None else _retained_countings(earlier, given, days, read.sources)
         number = 1 + max((counting.number for counting in kept), default=0)
         rule = CreditRule(teams, section.team, section.ranks, section.user, section.outcome, section.credit, theta)
         folder = result.folder / SUMS
@@ -167,16 +170,16 @@ def interleave(
             result.facts.append(f"days before: {plural(len(before), 'days')}, kept in {result.target}")
 
 
-def planned(
+def counting_section(
     team: str, given: InterleavingOptions, fitted: PreviousFit | None, earlier: InterleavingSection | None
 ) -> tuple[InterleavingSection, dict[int, float] | None]:
-    """How a log is to be counted, its teams aside, and propensity by position.
+    """Section of a new counting, without teams, and the propensity by position.
 
     Raises:
-        StatisticsError: the result to which it is added was counted otherwise.
+        StatisticsError: the earlier result has other options.
         UsageError: propensities are not by position alone.
     """
-    theta = None if fitted is None else _weights(fitted)
+    theta = None if fitted is None else _propensity_by_position(fitted)
     section = InterleavingSection(
         ("", ""),
         team,
@@ -188,12 +191,10 @@ def planned(
         given.expected_pages or (10_000 if earlier is None else earlier.expected_pages),
         (),
     )
-    for name in structs.fields(InterleavingSection):
-        if earlier is None:
-            break
-        ours, theirs = getattr(section, name.name), getattr(earlier, name.name)
-        if name.name not in {"countings", "teams"} and ours != theirs:
-            before, now = (_chosen(name.name, value) for value in (theirs, ours))
+    for name in InterleavingSection.__struct_fields__ if earlier is not None else ():
+        ours, theirs = getattr(section, name), getattr(earlier, name)
+        if name not in {"countings", "teams"} and ours != theirs:
+            before, now = (_option(name, value) for value in (theirs, ours))
             raise StatisticsError(
                 f"{given.into}: was counted {before}, and this is {now if now != before else 'others'}. What was "
                 "chosen before the first day must stay: give the same, or name another directory."
@@ -201,8 +202,8 @@ def planned(
     return section, theta
 
 
-def _weights(fitted: PreviousFit) -> dict[int, float]:
-    """Propensity by position."""
+def _propensity_by_position(fitted: PreviousFit) -> dict[int, float]:
+    """Propensities, above 0, by position; raise UsageError if they differ by more than the position."""
     plan = fitted.plan
     if plan.curve or plan.model.needs_session:
         what = "by last click" if plan.model.needs_session else f"by {' and '.join(plan.curve)}"
@@ -219,24 +220,25 @@ def _weights(fitted: PreviousFit) -> dict[int, float]:
     return dict(known.select(pl.col(POSITION).cast(pl.Int64), PROPENSITY).iter_rows())
 
 
-def _teams(read: ReadLog, name: str, given: InterleavingOptions, known: InterleavingSection | None) -> tuple[Any, Any]:
-    """The two values of the column of teams, in their order.
+def _teams(read: ReadLog, team: str, given: InterleavingOptions, known: InterleavingSection | None) -> tuple[Any, Any]:
+    """The two values of the team column, sorted, or as in the earlier result.
 
     Raises:
-        SchemaError: there are more or fewer, or ranks or outcomes are no numbers.
+        SchemaError: the column has another number of values, or ranks or outcomes are not whole numbers.
+        StatisticsError: the earlier result has other teams.
     """
-    numbers = {flag: of for flag, of in (("--rank-a", given.rank_a), ("--rank-b", given.rank_b)) if of is not None}
-    wrong = {of: tdi.no_ranks(pl.col(of)) for of in numbers.values()}
+    numbers = {flag: name for flag, name in (("--rank-a", given.rank_a), ("--rank-b", given.rank_b)) if name}
+    wrong = {column: tdi.no_ranks(pl.col(column)) for column in numbers.values()}
     if given.outcome is not None:
-        of = pl.col(given.outcome)
-        number = of.cast(pl.Float64, strict=False)
+        outcome = pl.col(given.outcome)
+        number = outcome.cast(pl.Float64, strict=False)
         sound = (number == number.floor()) & number.is_between(0, _LARGEST_OUTCOME)
         numbers["--outcome"] = given.outcome
-        wrong[given.outcome] = (of.is_not_null() & ~sound.fill_null(value=False)).sum()
+        wrong[given.outcome] = (outcome.is_not_null() & ~sound.fill_null(value=False)).sum()
     sums = {"rows": pl.len(), CLICK: pl.col(CLICK).cast(pl.Int64).sum()}
-    counts = sums_by(read.pieces, [pl.col(name)], **sums, **{f"wrong {of}": sum_ for of, sum_ in wrong.items()})
-    for flag, of in numbers.items():
-        rows = int(counts[f"wrong {of}"].sum())
+    counts = sums_by(read.pieces, [pl.col(team)], **sums, **{f"wrong {name}": total for name, total in wrong.items()})
+    for flag, column in numbers.items():
+        rows = int(counts[f"wrong {column}"].sum())
         if rows:
             what = (
                 f"a whole number from 0 to {_LARGEST_OUTCOME}, such as orders"
@@ -245,42 +247,44 @@ def _teams(read: ReadLog, name: str, given: InterleavingOptions, known: Interlea
             )
             why = " Of amounts of money, one large one would decide." if flag == "--outcome" else ""
             verb = "holds" if rows == 1 else "hold"
-            raise SchemaError(f"column {of!r} ({flag}): {plural(rows, 'rows')} {verb} something else than {what}.{why}")
-    teams = sorted(team for team in counts[name].drop_nulls().to_list() if team != "")
+            raise SchemaError(
+                f"column {column!r} ({flag}): {plural(rows, 'rows')} {verb} something else than {what}.{why}"
+            )
+    teams = sorted(value for value in counts[team].drop_nulls().to_list() if value != "")
     values = list(map(label_in_words, teams))
-    of_teams = counts.filter(pl.col(name).is_in(teams))
+    of_teams = counts.filter(pl.col(team).is_in(teams))
     if teams and (of_teams["rows"] == of_teams[CLICK]).all():
         raise SchemaError(
-            f"column {name!r} (--team): only documents that were clicked have a value, so that nothing shows whether a "
+            f"column {team!r} (--team): only documents that were clicked have a value, so that nothing shows whether a "
             "coin decided. Log the ranker of each document that was shown (of UBI, with its impression)."
         )
     if known is not None and {*teams} <= {*known.teams}:
         return known.teams
     if len(teams) != 2:  # noqa: PLR2004 - rankers
         some = ", ".join(values[:_MOST_TEAMS_NAMED]) + (", ..." if len(values) > _MOST_TEAMS_NAMED else "")
-        without = f"SELECT * REPLACE (NULLIF({name}, 'both') AS {name}) FROM log"  # noqa: S608 - shown
+        without = f"SELECT * REPLACE (NULLIF({team}, 'both') AS {team}) FROM log"  # noqa: S608 - shown
         how = " Leave the cell empty where a document is of neither" if teams[2:] else ""
-        how += f', e.g. --sql "{without}".' if how and name.isidentifier() else "." if how else ""
+        how += f', e.g. --sql "{without}".' if how and team.isidentifier() else "." if how else ""
         raise SchemaError(
-            f"column {name!r} (--team): holds {plural(len(teams), 'values')} ({some or 'none'}), and two rankers are "
+            f"column {team!r} (--team): holds {plural(len(teams), 'values')} ({some or 'none'}), and two rankers are "
             f"compared.{how}"
         )
     if known is not None:
         before = " and ".join(map(label_in_words, known.teams))
         raise StatisticsError(
-            f"column {name!r} (--team): holds {' and '.join(values)}, and the days before {before}: that is another "
+            f"column {team!r} (--team): holds {' and '.join(values)}, and the days before {before}: that is another "
             "experiment. Name another directory."
         )
     return teams[0], teams[1]
 
 
-def _kept(
+def _retained_countings(
     earlier: InterleavingSection, given: InterleavingOptions, days: Sequence[str], sources: Mapping[str, str]
 ) -> tuple[Counting, ...]:
-    """The countings that stay when days are added.
+    """Earlier countings without those that the new days replace.
 
     Raises:
-        StatisticsError: they hold these days or logs already.
+        StatisticsError: they hold these days from other logs, or these logs as other days.
     """
     place, kept = given.into, list[Counting]()
     for counting in earlier.countings:
@@ -288,7 +292,7 @@ def _kept(
         same = {*counting.sources} == {*sources}
         if not common:
             known = {*counting.sources, *map(file_digest, counting.sources)}
-            twice = next((one for one in sources if one in known or file_digest(one) in counting.sources), None)
+            twice = next((key for key in sources if key in known or file_digest(key) in counting.sources), None)
             if twice is not None:
                 raise StatisticsError(
                     f"{place}: has counted {sources[twice]} as {', '.join(counting.days)} already: its clicks would be "
@@ -308,8 +312,8 @@ def _kept(
     return tuple(kept)
 
 
-def _chosen(name: str, value: Any) -> str:  # noqa: ANN401 - of a field
-    """A choice in words, as options."""
+def _option(name: str, value: Any) -> str:  # noqa: ANN401 - of a field
+    """Describe the value of a field by its options, e.g. `with --user visitor`."""
     if name == "ranks":
         return "without --rank-a and --rank-b" if value is None else f"with --rank-a {value[0]} --rank-b {value[1]}"
     flag = f"--{name.replace('_', '-')}"
@@ -317,21 +321,21 @@ def _chosen(name: str, value: Any) -> str:  # noqa: ANN401 - of a field
 
 
 def _count(read: ReadLog, rule: CreditRule, folder: Path, number: int, engine: Engine, result: Result) -> None:
-    """Write the sums of a log by day and query, user, and hour."""
+    """Write the sums of a log by day and query, user, and hour as `{number}-{table}.parquet`."""
     scratch = engine.scratch / f"interleaving-{number}"
     scratch.mkdir()
     tables = {QUERIES: QUERY} | ({} if rule.user is None else {USERS: tdi.USER})
     tables |= {} if read.plan.period in {None, "day"} else {HOURS: tdi.HOUR}
     with result.progress.stage("crediting clicks", read.buckets.number) as stage, temporary_files(scratch):
-        for step in read.buckets.map(partial(_sums_of_part, rule=rule, tables=tables, folder=scratch)):
+        for step in read.buckets.map(partial(_write_sums, rule=rule, tables=tables, folder=scratch)):
             stage.advance(step)
         for table, key in tables.items():
             parts = pl.scan_parquet(scratch / f"*-{table}.parquet")
             sink_table(add_up(parts, [DAY, key]).sort(DAY, key), folder / f"{number:06d}-{table}.parquet")
 
 
-def _sums_of_part(number: int, rows: pl.LazyFrame, rule: CreditRule, tables: Mapping[str, str], folder: Path) -> int:
-    """Write the sums of a part, in a process that may be another."""
+def _write_sums(number: int, rows: pl.LazyFrame, rule: CreditRule, tables: Mapping[str, str], folder: Path) -> int:
+    """Write the sums of a part; return 1. Runs in any process."""
     pages = rule.of_pages(rows)
     times = {DAY: pl.col(PERIOD).cast(pl.Date) if PERIOD in pages.columns else pl.lit(None, pl.Date)}
     times |= {tdi.HOUR: pl.col(PERIOD).dt.hour()} if HOURS in tables else {}
@@ -343,13 +347,13 @@ def _sums_of_part(number: int, rows: pl.LazyFrame, rule: CreditRule, tables: Map
 
 
 def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv: bool) -> None:
-    """Write the verdict and the running difference, and say what they mean.
+    """Write the verdict and its daily course; add faults, reasons and the headline to the result.
 
     Args:
-        folder: the sums of all countings.
-        section: how they were counted.
-        result: what is written.
-        csv: whether tables are written as CSV as well.
+        folder: sums of all countings.
+        section: their options.
+        result: receives tables and reasons.
+        csv: whether to write tables as CSV as well.
     """
     rho = rho_for(section.expected_pages * _PLANNED_SQUARE[section.propensities is not None])
     rhos: dict[str, float] = {TRAFFIC: rho, QUERIES: rho, USERS: rho}
@@ -357,17 +361,20 @@ def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv:
     by_day = add_up(_sums_in(folder, QUERIES), [DAY]).sort(DAY).collect(engine="streaming")
     sums = by_day.select(pl.col(tdi.PAGES, tdi.DIFFERENCE, tdi.SQUARES).cast(pl.Float64).cum_sum()).to_numpy()
     running = [Verdict.of_pages(float(pages), float(total), float(squares), rho) for pages, total, squares in sums]
-    verdicts: dict[str, Verdict] = {TRAFFIC: running[-1], QUERIES: _of_clusters(queries, pl.col(tdi.DIFFERENCE), rho)}
+    verdicts: dict[str, Verdict] = {
+        TRAFFIC: running[-1],
+        QUERIES: _cluster_verdict(queries, pl.col(tdi.DIFFERENCE), rho),
+    }
     users = None
     if section.user is not None:
         users = add_up(_sums_in(folder, USERS), [tdi.USER]).filter(pl.col(tdi.USER).cast(pl.String) != "")
         users = users.collect(engine="streaming")
         preferred = pl.col(tdi.DIFFERENCE)
-        if section.outcome is not None:  # of each user's outcomes, the share of A's clicks minus that of B's
+        if section.outcome is not None:  # weigh a user's difference in shares of credit by the user's outcomes
             rhos[USERS] = rho_for(section.expected_pages * _PLANNED_SQUARE_OF_OUTCOMES)
             shares = pl.when(pl.col(tdi.CREDIT) > 0).then(preferred / pl.col(tdi.CREDIT)).otherwise(0.0)
             preferred = shares * pl.col(tdi.OUTCOME)
-        verdicts[USERS] = _of_clusters(users, preferred, rhos[USERS])
+        verdicts[USERS] = _cluster_verdict(users, preferred, rhos[USERS])
     hours = _sums_in(folder, HOURS).collect() if [*folder.glob(f"*-{HOURS}.parquet")] else None
     faults = _faults(queries, users, hours, by_day, section, rho)
     refused = has_stops([*result.all_reasons, *faults])
@@ -378,12 +385,12 @@ def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv:
         units[USERS] = printable(section.outcome)
     answers = [
         {
-            "question": of,
+            "question": question,
             "winner": None if refused else names[verdict.winner],
             **_figures(verdict),
             "pages": round(verdict.pages),
         }
-        for of, verdict in verdicts.items()
+        for question, verdict in verdicts.items()
     ]
     table = pl.DataFrame(answers, schema_overrides={"winner": pl.String, **dict.fromkeys(_FIGURES, pl.Float64)})
     write_small_table(table, result.folder, VERDICT, csv=csv)
@@ -401,16 +408,16 @@ def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv:
         "answers": [answer | {"unit": units[question]} for question, answer in zip(verdicts, answers, strict=True)],
         "running": course[-_MOST_DAYS:],
     }
-    said = [
-        _of_question(question, verdict, section, units[question], rhos[question], refused=refused)
+    reasons = [
+        _verdict_reason(question, verdict, section, units[question], rhos[question], refused=refused)
         for question, verdict in verdicts.items()
     ]
-    result.headline = said[0].sentence.partition(". ")[0].removesuffix(".")
-    result.reasons += [*said, *faults]
+    result.headline = reasons[0].sentence.partition(". ")[0].removesuffix(".")
+    result.reasons += [*reasons, *faults]
     if section.ranks is None:
         result.reasons.append(reason("ranks-unknown"))
     result.condition_met = running[-1].winner != 0 and not refused
-    result.printed += _table(verdicts, names, units, "none" if refused else "undecided")
+    result.printed += _verdict_table(verdicts, names, units, "none" if refused else "undecided")
     result.facts.append(
         f"with what was predicted in one table: posbias report PREDICTED {result.target} -o report.html"
     )
@@ -422,31 +429,33 @@ def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv:
 
 
 def _sums_in(folder: Path, table: str) -> pl.LazyFrame:
-    """The sums of all countings.
+    """Scan a table of sums of all countings.
 
     Raises:
-        StatisticsError: ids of countings are of different types.
+        StatisticsError: a key column has different types.
     """
     frames = [pl.scan_parquet(path, glob=False) for path in sorted(folder.glob(f"*-{table}.parquet"))]
     schemas = [frame.collect_schema() for frame in frames]
     for other in schemas:
         if other != schemas[0]:
-            (name, ours), theirs = next((of, other[of[0]]) for of in schemas[0].items() if other[of[0]] != of[1])
+            (name, ours), theirs = next(
+                (item, other[item[0]]) for item in schemas[0].items() if other[item[0]] != item[1]
+            )
             raise StatisticsError(
                 f"column {name!r} holds {ours} in one log and {theirs} in another. Write the logs with the same type."
             )
     return pl.concat(frames)
 
 
-def _of_clusters(sums: pl.DataFrame, of: pl.Expr, rho: float) -> Verdict:
-    pages, difference = sums[tdi.PAGES].to_numpy().astype(np.float64), sums.select(of).to_series().to_numpy()
-    return Verdict.of_clusters(pages, difference, rho)
+def _cluster_verdict(sums: pl.DataFrame, difference: pl.Expr, rho: float) -> Verdict:
+    pages = sums[tdi.PAGES].to_numpy().astype(np.float64)
+    return Verdict.of_clusters(pages, sums.select(difference).to_series().to_numpy(), rho)
 
 
-def _of_question(
+def _verdict_reason(
     question: str, verdict: Verdict, section: InterleavingSection, unit: str, rho: float, *, refused: bool
 ) -> Reason:
-    """The answer to a question in a sentence; where the experiment is refused, what it would be."""
+    """Answer to a question, as a reason; with `refused`, as the answer that would have been given."""
     low, high = verdict.interval
     a, b = map(label_in_words, section.teams)
     figures = {"question": question, "pages": verdict.pages, **_figures(verdict)}
@@ -467,9 +476,9 @@ def _of_question(
 
 
 def _pages_needed(verdict: Verdict, rho: float) -> float:
-    """Pages, in all, at which E reaches 20 if S and V go on growing as they did; infinite where S does not.
+    """Extrapolate the number of pages N at which E reaches 20, if S and V keep growing in proportion to pages.
 
-    By then V is N / pages times as large, and log E about (rho S^2 / (1 + rho V) - log(1 + rho V)) / 2.
+    log E is about (rho S^2 / (1 + rho V) - log(1 + rho V)) / 2. Infinite beyond `_MOST_TIMES` times the pages.
     """
     for factor in np.geomspace(1, _MOST_TIMES, 200):
         if log_e(factor * verdict.total, factor * verdict.squares, rho) >= math.log(tdi.DECIDED):
@@ -480,14 +489,22 @@ def _pages_needed(verdict: Verdict, rho: float) -> float:
 def _faults(
     queries: pl.DataFrame,
     users: pl.DataFrame | None,
-    hours: pl.DataFrame | None,  # hours of a day, where logs say them
+    hours: pl.DataFrame | None,
     days: pl.DataFrame,
     section: InterleavingSection,
     rho: float,
 ) -> list[Reason]:
-    """What speaks against a draft by fair coins, and what one user, one page or one day decides.
+    """Faults of the experiment: unfair or repeated coins, and verdicts that one user, page or day decides.
 
-    The conditions and words are those of `faults.toml`; `off` is in standard deviations of fair coins.
+    Conditions are in `faults.toml`; quantities `..._off` are in standard deviations of fair coins.
+
+    Args:
+        queries: sums by query.
+        users: sums by user; None without a user column.
+        hours: sums by day and hour; None without times.
+        days: sums by day.
+        section: options of the countings.
+        rho: parameter of the e-value.
     """
     total = queries.select(pl.col(tdi.SUMS).sum(), pl.col(tdi.LARGEST).max()).row(0, named=True)
     (a, b), ones, others = map(label_in_words, section.teams), total[tdi.FIRST_A], total[tdi.FIRST_B]
@@ -522,9 +539,9 @@ def _faults(
         what = "they are credited to neither ranker"
         reasons.append(unweighted_reason(total[tdi.UNWEIGHTED], total[tdi.CLICKS], what))
     of_user = 0.0 if users is None or not len(users) else float(users[tdi.CREDIT].to_numpy().max())
-    for one, clicks in (("page", math.sqrt(total[tdi.LARGEST])), ("user", of_user)):
+    for unit, clicks in (("page", math.sqrt(total[tdi.LARGEST])), ("user", of_user)):
         share = _share(clicks, credited)
-        reasons += faults_in({"one": one, "clicks_of_one": clicks, "share_of_one": share, "credited": credited})
+        reasons += faults_in({"one": unit, "clicks_of_one": clicks, "share_of_one": share, "credited": credited})
     return reasons
 
 
@@ -533,37 +550,35 @@ def _share(part: float, whole: float) -> float:
 
 
 def _off(difference: float, variance: float) -> float:
-    """Standard deviations that a sum of fair coins is off."""
+    """Absolute difference in standard deviations; 0 if the variance is 0."""
     return _share(abs(difference), math.sqrt(variance))
 
 
 def _days_in_doubt(days: pl.DataFrame, rho: float) -> dict[str, Quantity]:
-    """Two days that are the same, and two that contradict each other, each with its own look."""
+    """Name two days with equal sums, and a significant day for each ranker (E >= 20 x number of days)."""
     enough = days.filter(pl.col(tdi.CREDIT) >= _ENOUGH)
     twice = enough.filter(pl.struct(tdi.SUMS).is_duplicated()).sort(*tdi.SUMS, DAY)
-    found: dict[str, Quantity] = {"day_once": str(twice[DAY][0]), "day_again": str(twice[DAY][1])} if len(twice) else {}
+    named: dict[str, Quantity] = {"day_once": str(twice[DAY][0]), "day_again": str(twice[DAY][1])} if len(twice) else {}
     for day, pages, total, squares in days.select(DAY, tdi.PAGES, tdi.DIFFERENCE, tdi.SQUARES).iter_rows():
         verdict = Verdict.of_pages(float(pages), float(total), float(squares), rho)
         if verdict.winner and verdict.e_value >= tdi.DECIDED * len(days):
-            found.setdefault("day_of_a" if verdict.winner > 0 else "day_of_b", str(day))
-    return found
+            named.setdefault("day_of_a" if verdict.winner > 0 else "day_of_b", str(day))
+    return named
 
 
-def _table(
+def _verdict_table(
     verdicts: Mapping[str, Verdict], names: Mapping[int, str | None], units: Mapping[str, str], no_winner: str
 ) -> list[Printed]:
-    """The table of answers."""
+    """Print the answers."""
     winners = [None if no_winner == "none" else names[verdict.winner] for verdict in verdicts.values()]
+    differences = (number_in_words(verdict.difference, "+.4f") for verdict in verdicts.values())
+    intervals = (_interval(verdict.interval) for verdict in verdicts.values())
     columns = (
         Column("question", tuple(_WORDS[question] for question in verdicts), label=True, text=True),
         Column("winner", tuple(winner or no_winner for winner in winners), text=True),
-        Column("E", tuple(number_in_words(of.e_value, ".3g") for of in verdicts.values())),
-        Column("difference\na page", tuple(number_in_words(of.difference, "+.4f") for of in verdicts.values())),
-        Column(
-            "95 % interval,\nat any look",
-            tuple(_interval(verdict.interval) for verdict in verdicts.values()),
-            beside=True,
-        ),
+        Column("E", tuple(number_in_words(verdict.e_value, ".3g") for verdict in verdicts.values())),
+        Column("difference\na page", tuple(differences)),
+        Column("95 % interval,\nat any look", tuple(intervals), beside=True),
         Column("pages", tuple(f"{verdict.pages:,.0f}" for verdict in verdicts.values())),
         Column("of", tuple(units[question] for question in verdicts), text=True, spare=1),
     )
@@ -574,7 +589,7 @@ _FIGURES = ("e_value", "difference", "ci_low", "ci_high")
 
 
 def _figures(verdict: Verdict) -> dict[str, float | None]:
-    """The numbers of a verdict by name; None for what is no number."""
+    """Figures of a verdict by name; None for NaN and infinities."""
     values = verdict.e_value, verdict.difference, *verdict.interval
     return {name: value if math.isfinite(value) else None for name, value in zip(_FIGURES, values, strict=True)}
 
