@@ -1,4 +1,4 @@
-"""Predictions of rankings over the counts of a log or of statistics: two passes over parts of whole queries."""
+"""Predicted clicks of rankings from the counts of a log: two passes over parts of whole queries."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,58 +46,56 @@ from posbias.io.rankings import Rankings, check_scores
 from posbias.io.training.feature_parts import route_rows
 from posbias.io.training.laid_out import covariance_of_theta, examination_of
 
-_MORE_QUERIES = 16  # times as many are sampled where a ranking has no list among them
-_SAMPLED_IMPRESSIONS = 1 << 21
-"""Impressions whose pairs say what attractiveness is like; of a larger log those of some queries, by their hash."""
-
-_LOOKED_AT = 1 << 18  # rows of pages that are compared with others of their query; of more, those of some queries
+_MORE_QUERIES = 16  # factor by which the sample grows while a ranking has no list in it
+_SAMPLED_IMPRESSIONS = 1 << 21  # that priors of attractiveness are fitted to; of a larger log, a sample of queries
+_SAMPLED_ROWS = 1 << 18  # of pages that are compared within a query; of a larger log, a sample of queries
 MOST_PARTS = 30
-"""Contexts, and classes of queries, that have predictions of their own."""
+"""Largest number of contexts, and of classes of queries, with predictions of their own."""
 
-_SEED = 2  # of that hash: parts are made by another one
-# By how many standard errors, and by what share, the user browsing model says less where clicks are not independent: so
-# little is chance on 2 % of position-based logs, and as much shows 9 of 10 sparse cascades and all others
+_SEED = 2  # of the hash that samples queries; parts are made by another hash
+# Standard errors, and share, by which the user browsing model must predict less to indicate a cascade: a false alarm on
+# 2 % of position-based logs, found on 9 of 10 sparse cascades and on all others
 _LESS, _MUCH_LESS = 1.5, 0.1
-_APART = 2.0  # standard errors, where models disagree otherwise
-_CLICKS_OF_A_CELL = 40  # on average, to fit the user browsing model: with 15, chance alone refused 7 of 12 sound logs
+_APART = 2.0  # standard errors at which models disagree otherwise
+_CLICKS_PER_CELL = 40  # needed to fit the user browsing model: with 15, chance alone refused 7 of 12 sound logs
 CHANGED, DEPTH = 20, 10
-"""Queries of each ranking that are shown with their documents, and how many of these."""
+"""Numbers of reported queries of each ranking, and of documents of each."""
 
 
 def by_position(plan: StatisticsPlan) -> StatisticsPlan:
-    """The plan of cells by position, whatever was clicked above."""
+    """Plan of cells by position under the position-based model."""
     return StatisticsPlan(get_model("pbm"), plan.max_position, plan.position_bins, plan.context, plan.cell)
 
 
 def by_browsing(plan: StatisticsPlan) -> StatisticsPlan:
-    """The plan of cells by position and last click above, for the user browsing model."""
+    """Plan of cells by position and last click above, for the user browsing model."""
     return StatisticsPlan(get_model("ubm"), plan.max_position, (), plan.context)
 
 
 @dataclass(frozen=True)
 class _CountedPart:
-    """The counts of a part of a log."""
+    """Counts of a part of a log."""
 
-    rows: KeptFrame  # `query`, `doc`, the cell columns, perhaps `LATE` and `CLASS`, `impressions`, `clicks`
+    rows: KeptFrame  # `query`, `doc`, the cell columns, `LATE` and `CLASS` if requested, `impressions`, `clicks`
     queries: KeptFrame
-    cells: pl.DataFrame  # that occur, with their `impressions` and `clicks`
-    units: pl.DataFrame  # of some queries: rows by day
-    browsed: pl.DataFrame  # of some queries: rows by position and last click above
-    classes: pl.DataFrame  # of queries, with their `impressions`
+    cells: pl.DataFrame  # the cell columns, `impressions`, `clicks`
+    units: pl.DataFrame  # counts by day, of sampled queries
+    browsed: pl.DataFrame  # counts by position and last click above, of sampled queries
+    classes: pl.DataFrame  # classes of queries, and `impressions`
 
 
 @dataclass(frozen=True)
 class CountsOfPages:
-    """The counts of whole queries, in parts that are gone over again."""
+    """Counts of a log in parts of whole queries, to be read in several passes."""
 
-    plan: StatisticsPlan  # by position
+    plan: StatisticsPlan  # cells by position
     rows: tuple[KeptFrame, ...]  # of each part: `query`, `doc`, the cell columns, `impressions`, `clicks`
     queries: tuple[KeptFrame, ...]  # of each part
-    cells: pl.DataFrame  # that occur, with their `impressions` and `clicks`, sorted
-    units: pl.DataFrame | None  # pages, or what queries showed on a day, of a sample; see `page_slope`
-    browsed: pl.DataFrame | None  # counts by position and last click above, of a sample; None where not known
-    by: str | None  # the column of classes of queries
-    classes: pl.DataFrame  # of queries, those with most `impressions` first
+    cells: pl.DataFrame  # the cell columns, `impressions`, `clicks`; sorted
+    units: pl.DataFrame | None  # sampled pages, or counts of a query by day; see `page_slope`
+    browsed: pl.DataFrame | None  # sampled counts by position and last click above; None if unknown
+    by: str | None  # column of classes of queries
+    classes: pl.DataFrame  # `CLASS` and `impressions`, largest first
 
     @classmethod
     def of(
@@ -110,19 +108,19 @@ class CountsOfPages:
         engine: Engine,
         progress: Progress,
     ) -> "CountsOfPages":
-        """Count what a prediction needs.
+        """Count the parts of a log for a prediction.
 
         Args:
-            statistics: of a log.
-            counted: what they count.
-            cut: the first day of the later half of the pages; None where days are not known.
-            some_pages: whole pages of the log, where it has pages.
-            by: a column of the statistics that tells classes of queries apart.
-            engine: where they are.
-            progress: where stages are reported.
+            statistics: counts of the log.
+            counted: plan of the counts.
+            cut: first day of the later half of the days; None if days are unknown.
+            some_pages: whole pages of the log; None if it has no pages.
+            by: column of classes of queries.
+            engine: runs over parts.
+            progress: receives stages.
 
         Raises:
-            SchemaError: nothing was counted, nothing was clicked, or a query is in two classes.
+            SchemaError: there are no impressions or no clicks, or a query is in two classes.
         """
         folder = engine.scratch / "counts"
         folder.mkdir(mode=0o700)
@@ -142,11 +140,11 @@ class CountsOfPages:
         if not parts:
             raise SchemaError(f"no impression is left within --max-position {counted.max_position}.")
         plan = by_position(counted)
-        every = pl.concat(part.cells for part in parts).group_by(plan.cell_columns).sum().sort(plan.cell_order)
-        if not every[CLICKS].sum():
+        cells = pl.concat(part.cells for part in parts).group_by(plan.cell_columns).sum().sort(plan.cell_order)
+        if not cells[CLICKS].sum():
             raise SchemaError("no impression was clicked, so there is nothing to predict clicks from.")
         if some_pages is not None:
-            units, browsed = _pages(some_pages, plan)
+            units, browsed = _sample_pages(some_pages, plan)
         else:
             units, browsed = (pl.concat(frames) for frames in zip(*((p.units, p.browsed) for p in parts), strict=True))
         classes = pl.concat(part.classes for part in parts)
@@ -156,7 +154,7 @@ class CountsOfPages:
             plan,
             tuple(part.rows for part in parts),
             tuple(part.queries for part in parts),
-            every,
+            cells,
             units if units.height else None,
             browsed if browsed.height else None,
             by,
@@ -164,7 +162,7 @@ class CountsOfPages:
         )
 
     def scopes(self, by: CellTheta) -> list[Scope]:
-        """Of which clicks predictions are made: of all first, then of those on top, of contexts and of classes."""
+        """Scopes of predictions: all clicks, the top 3 positions, contexts, and classes of queries."""
         contexts = [Scope(name, part=(CONTEXT, number)) for number, name in enumerate(by.contexts[:MOST_PARTS])]
         names: list[str] = self.classes.head(MOST_PARTS)[CLASS].sort().to_list()
         return [
@@ -184,7 +182,7 @@ def _count(
     n_parts: int,
     folder: Path | None,
 ) -> _CountedPart | None:
-    """Count a part, one of so many, 0 where samples are taken elsewhere; None where it holds nothing."""
+    """Count a part, and sample it unless `n_parts` is 0; None if it has no rows."""
     plan, browsing, counts = by_position(counted), by_browsing(counted), pl.col(IMPRESSIONS, CLICKS)
     keys, by_click = [QUERY, DOC, *plan.cell_columns], [QUERY, DOC, *browsing.cell_columns]
     day = pl.col(PERIOD).cast(pl.Date)
@@ -195,9 +193,9 @@ def _count(
         return None
     units = browsed = rows.clear()
     if n_parts and cut is not None:
-        units = _some_queries(rows, n_parts).group_by(*keys, UNIT).agg(counts.sum())
+        units = _sample_queries(rows, n_parts).group_by(*keys, UNIT).agg(counts.sum())
     if n_parts and set(by_click) <= set(rows.columns) and not counted.position_bins:
-        browsed = _some_queries(rows, n_parts).group_by(by_click).agg(counts.sum())
+        browsed = _sample_queries(rows, n_parts).group_by(by_click).agg(counts.sum())
     keys += ([] if cut is None else [LATE]) + ([] if by is None else [CLASS])
     if set(counted.keys) != set(keys):
         rows = rows.group_by(keys, maintain_order=True).agg(counts.sum())
@@ -217,16 +215,16 @@ def _count(
     return _CountedPart(keep(rows, folder, f"rows-{number:05d}", quickly=True), queries, cells, units, browsed, classes)
 
 
-def _some_queries(rows: pl.DataFrame, parts: int = 1) -> pl.DataFrame:
-    """The rows of some queries, about as many as are looked at, of one of so many parts."""
-    one_in = -(-rows.height * parts // _LOOKED_AT)
+def _sample_queries(rows: pl.DataFrame, parts: int = 1) -> pl.DataFrame:
+    """Sample whole queries, for about `_SAMPLED_ROWS` rows over all parts."""
+    one_in = -(-rows.height * parts // _SAMPLED_ROWS)
     return rows.filter(pl.col(QUERY).hash(_SEED) % one_in == 0) if one_in > 1 else rows
 
 
-def _pages(some_pages: pl.LazyFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Pages as units, and their counts by position and last click above."""
+def _sample_pages(some_pages: pl.LazyFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Units, one per page, and counts by position and last click above, of sampled queries."""
     browsing = by_browsing(plan)
-    rows = browsing.with_cells_in_memory(_some_queries(some_pages.collect(engine="streaming")))
+    rows = browsing.with_cells_in_memory(_sample_queries(some_pages.collect(engine="streaming")))
     rows = rows.with_columns(pl.lit(1, pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).alias(CLICKS))
     browsed = rows.group_by(QUERY, DOC, *browsing.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum())
     units = plan.with_cells_in_memory(rows)
@@ -234,10 +232,10 @@ def _pages(some_pages: pl.LazyFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame
 
 
 def theta_by_position(counts: CountsOfPages, engine: Engine, progress: Progress) -> tuple[CellTheta, Floats | None]:
-    """Theta of positions as these pages have it, and the covariance of its logarithm.
+    """Estimate theta by position from the log itself; return it with the covariance of log theta.
 
     Raises:
-        IdentifiabilityError: nothing links two cells.
+        IdentifiabilityError: no document links two cells.
     """
     keys, folder = counts.plan.keys, engine.scratch / "by-position"
     folder.mkdir(mode=0o700)
@@ -251,13 +249,13 @@ def theta_by_position(counts: CountsOfPages, engine: Engine, progress: Progress)
 def theta_by_browsing(
     counts: CountsOfPages, propensities: pl.DataFrame | None, engine: Engine, progress: Progress
 ) -> CellTheta | str:
-    """Theta of the user browsing model, or why there is none.
+    """Theta of the user browsing model, or the reason for its absence.
 
     Args:
-        counts: of the log.
-        propensities: a table of that model; None fits it to these pages.
-        engine: where they are.
-        progress: where stages are reported.
+        counts: counts of the log.
+        propensities: table of the model; None fits it to the sampled pages.
+        engine: runs over parts.
+        progress: receives stages.
     """
     plan = by_browsing(counts.plan)
     if counts.plan.cell:
@@ -272,8 +270,8 @@ def theta_by_browsing(
     if propensities is not None:
         return CellTheta(plan, cells, examination_of(cells, propensities))
     clicks = float(counts.browsed[CLICKS].sum())
-    if clicks < _CLICKS_OF_A_CELL * cells.height:
-        return f"to fit it takes {_CLICKS_OF_A_CELL * cells.height:,} clicks, and these pages have {clicks:,.0f}"
+    if clicks < _CLICKS_PER_CELL * cells.height:
+        return f"to fit it takes {_CLICKS_PER_CELL * cells.height:,} clicks, and these pages have {clicks:,.0f}"
     try:
         statistics, _ = compress(engine.parts_of([counts.browsed.sort(plan.keys).lazy()]), plan, engine, progress)
         linkage = linkage_of(statistics, statistics.strata(), EstimationOptions())
@@ -286,12 +284,12 @@ def theta_by_browsing(
 def theta_of(
     counts: CountsOfPages, propensities: pl.DataFrame, fitted: ThetaEstimate
 ) -> tuple[CellTheta, Floats | None]:
-    """Theta of the cells of a log, and the covariance of its logarithm, None where that is not known.
+    """Look up theta of the cells of a log; return it with the covariance of log theta, None if unknown.
 
     Args:
-        counts: of the log.
-        propensities: the table that theta is taken from.
-        fitted: theta as it was fitted, with its errors.
+        counts: counts of the log.
+        propensities: table of theta.
+        fitted: the fitted theta, with its errors.
     """
     cells = counts.cells.select(counts.plan.cell_columns)
     covariance = covariance_of_theta(cells, propensities, fitted)
@@ -299,32 +297,34 @@ def theta_of(
     return theta, None if covariance is None else np.nan_to_num(covariance)
 
 
-_Fitted = tuple[Prior, KeptFrame]
-"""A prior without its pairs, and these."""
+_StoredPrior = tuple[Prior, KeptFrame]
+"""A prior without its pairs, and the pairs on disk or in memory."""
+
+_PartSums = tuple[list[PageSums], pl.DataFrame, KeptFrame]
+"""Of a ranking and a part: sums by scope and bend, the most changed queries, and the gain of each query."""
 
 
 @dataclass(frozen=True)
 class PredictedRanking:
-    """The predictions of a ranking."""
+    """Predictions of a ranking."""
 
     name: str
     file: str
-    of_scopes: list[Prediction]  # over each of `CountsOfPages.scopes`
+    by_scope: list[Prediction]  # in the order of `CountsOfPages.scopes`
     changed: pl.DataFrame  # the queries that change most (see `most_changed`)
-    by_browsing: float | None  # the difference under the user browsing model; None where not known
-    # Standard error of the prediction from as many pages as that was made from: how far both may be apart by chance
-    browsing_error: float
-    pages_of_log: float  # with those of queries that it has no scores for
+    by_browsing: float | None  # difference under the user browsing model; None if unknown
+    browsing_error: float  # standard error of the prediction from the sample that `by_browsing` is computed on
+    pages_of_log: float  # including those of queries without scores
     break_even: BreakEven  # of the prediction over all clicks
 
     @property
     def whole(self) -> Prediction:
-        """The prediction over all clicks."""
-        return self.of_scopes[0]
+        """Prediction over all clicks."""
+        return self.by_scope[0]
 
     @property
     def models_disagree(self) -> bool:
-        """Whether the user browsing model's difference lies outside the interval, by more than chance."""
+        """Whether the difference of the user browsing model is outside the interval, and significantly apart."""
         if self.by_browsing is None:
             return False
         low, high = self.whole.interval
@@ -333,12 +333,12 @@ class PredictedRanking:
 
     @property
     def is_dampened(self) -> bool:
-        """Whether the user browsing model says much less, as where clicks take clicks from results below (cascades)."""
+        """Whether the user browsing model predicts much less, as if clicks preclude clicks below (cascades)."""
         if self.by_browsing is None:
             return False
-        one = self.whole
-        less = abs(one.difference) - self.by_browsing * float(np.sign(one.difference))
-        return less > max(_LESS * self.browsing_error, _MUCH_LESS * abs(one.difference))
+        difference = self.whole.difference
+        less = abs(difference) - self.by_browsing * float(np.sign(difference))
+        return less > max(_LESS * self.browsing_error, _MUCH_LESS * abs(difference))
 
 
 def predict_rankings(
@@ -352,21 +352,22 @@ def predict_rankings(
     engine: Engine,
     progress: Progress,
 ) -> list[PredictedRanking]:
-    """Predict each ranking.
+    """Predict the clicks of each ranking.
 
     Args:
-        counts: of the log.
-        rankings: them.
-        by: theta of its cells.
-        covariance: of log theta; None takes theta as known.
-        browsing: theta of the user browsing model; None leaves that out.
-        variance: of the clicks of a page of the log; None takes that of the model.
-        bends: of theta, under which predictions over all clicks are made too.
-        engine: where the parts are.
-        progress: where stages are reported.
+        counts: counts of the log.
+        rankings: opened rankings.
+        by: theta of the cells.
+        covariance: of log theta; None treats theta as known.
+        browsing: theta of the user browsing model; None omits that model.
+        variance: of the clicks per page of the log; None uses that of the model.
+        bends: changes of theta, for break-even points of the prediction over all clicks.
+        engine: runs over parts.
+        progress: receives stages.
 
     Raises:
-        SchemaError: a ranking has no document of the log or no query with a click, or a score is no number, or twice.
+        SchemaError: a ranking shares no document, or no query with a click, with the log; or a score is not a finite
+            number, or is repeated.
     """
     with progress.stage("reading rankings"):
         keys = [queries.scan() for queries in counts.queries]
@@ -386,20 +387,20 @@ def predict_rankings(
     del sampled
     given = {"rankings": rankings, "lists": lists, "bends": bends, "fitted": fitted, "folder": folder}
     with progress.stage("predicting", parts.number) as stage:
-        sums_of_parts, n_pages = list[list[tuple[list[PageSums], pl.DataFrame, KeptFrame]]](), 0.0
-        for pages, of_rankings in parts.map(partial(_sums, by=by, scopes=scopes, **given)):
-            sums_of_parts.append(of_rankings)
+        sums_of_parts, n_pages = list[list[_PartSums]](), 0.0
+        for pages, by_ranking in parts.map(partial(_sums, by=by, scopes=scopes, **given)):
+            sums_of_parts.append(by_ranking)
             n_pages += pages
             stage.advance()
     apart, predictions = dict[int, tuple[float, float]](), list[PredictedRanking]()
     if browsing is not None and counts.browsed is not None:
-        priors = (_with_pairs(*of_ranking[0]) for of_ranking in fitted)
-        apart = _browsing_beside(counts.browsed, rankings, by, covariance, browsing, priors)
+        priors = (_with_pairs(*by_bend[0]) for by_bend in fitted)
+        apart = _compare_browsing(counts.browsed, rankings, by, covariance, browsing, priors)
     errors = [None if covariance is None else bend.power**2 * covariance for bend in bends]
-    for number, of_bends in enumerate(fitted):
-        of_ranking = [of_part[number] for of_part in sums_of_parts]
-        sums = [reduce(add, of_scope) for of_scope in zip(*(of_scopes for of_scopes, *_ in of_ranking), strict=True)]
-        prior = _with_pairs(*of_bends[0])
+    for number, (stored, *bent_priors) in enumerate(fitted):
+        of_parts = [by_ranking[number] for by_ranking in sums_of_parts]
+        sums = [reduce(add, over_parts) for over_parts in zip(*(sums for sums, *_ in of_parts), strict=True)]
+        prior = _with_pairs(*stored)
         if not sums[0].supported:
             raise SchemaError(
                 f"{rankings.files[number]}: {rankings.names[number]} has a score for no document that the log shows. "
@@ -410,21 +411,30 @@ def predict_rankings(
                 f"{rankings.files[number]}: no query that {rankings.names[number]} ranks has a click in a position "
                 "whose propensity is known, so there is nothing to predict clicks from."
             )
-        changed = pl.concat(changed for _, changed, _ in of_ranking)
+        changed = pl.concat(changed for _, changed, _ in of_parts)
         changed = changed.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(CHANGED)
-        of_all = predict(sums[0], prior, covariance, variance, (gains.load() for *_, gains in of_ranking))
-        of_scopes = [of_all, *(predict(of_scope, prior, covariance) for of_scope in sums[1 : len(scopes)])]
+        whole = predict(sums[0], prior, covariance, variance, (gains.load() for *_, gains in of_parts))
+        bent = zip(sums[len(scopes) :], bent_priors, errors, strict=True)
+        under_bends = (predict(bent_sums, _with_pairs(*own), error) for bent_sums, own, error in bent)
         more, error = apart.get(number, (None, np.inf))
-        bent = zip(sums[len(scopes) :], of_bends[1:], errors, strict=True)
-        predicted = (of_all, *(predict(of_bend, _with_pairs(*own), of_theta) for of_bend, own, of_theta in bent))
-        whole, *others = ((one.difference, *one.interval) for one in predicted)
-        of_browsing = None if more is None else of_all.difference + more, error
-        rest = of_scopes, changed, *of_browsing, n_pages, BreakEven.of(whole, others)
-        predictions.append(PredictedRanking(rankings.names[number], rankings.files[number], *rest))
+        predictions.append(
+            PredictedRanking(
+                name=rankings.names[number],
+                file=rankings.files[number],
+                by_scope=[whole, *(predict(scope_sums, prior, covariance) for scope_sums in sums[1 : len(scopes)])],
+                changed=changed,
+                by_browsing=None if more is None else whole.difference + more,
+                browsing_error=error,
+                pages_of_log=n_pages,
+                break_even=BreakEven.of(
+                    (whole.difference, *whole.interval), [(bent.difference, *bent.interval) for bent in under_bends]
+                ),
+            )
+        )
     return predictions
 
 
-def _browsing_beside(
+def _compare_browsing(
     browsed: pl.DataFrame,
     rankings: Rankings,
     by: CellTheta,
@@ -432,11 +442,11 @@ def _browsing_beside(
     browsing: CellTheta,
     priors: Iterable[Prior],
 ) -> dict[int, tuple[float, float]]:
-    """Compare the user browsing model with `by` on a sample.
+    """Compare the user browsing model with theta by position on the sampled counts.
 
     Returns:
-        By the number of a ranking, how many more clicks per page the former gives it, and the standard error of the
-        latter.
+        By number of a ranking: the difference in predicted clicks per page, browsing model minus position, and the
+        standard error of the prediction by position.
     """
     by_cell = by.plan.bin_cells(browsed) if by.plan.position_bins else browsed
     by_cell = by_cell.group_by(QUERY, DOC, *by.plan.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum())
@@ -448,29 +458,33 @@ def _browsing_beside(
         here, there = (Placed.of(part, lists.filter(pl.col(RANKING) == number + 1)) for part in both)
         pages = float(here.part.pages @ here.ranked)
         if here.used.any() and there.used.any():
-            one = predict(PageSums.of(prior.posterior(here), Scope("all"), planned=False), prior, covariance)
-            more = browsing_difference(Prior.fit(there).posterior(there)) / pages
-            apart[number] = more - one.difference, one.std_error
+            ours = predict(PageSums.of(prior.posterior(here), Scope("all"), planned=False), prior, covariance)
+            theirs = browsing_difference(Prior.fit(there).posterior(there)) / pages
+            apart[number] = theirs - ours.difference, ours.std_error
     return apart
 
 
 def _sample(
     parts: Parts, lists: Mapping[int, pl.LazyFrame], one_in: int
 ) -> tuple[list[tuple[pl.DataFrame, pl.DataFrame]], set[int]]:
-    """The rows and scores of one in so many queries, or of more until each ranking has lists; and those rankings."""
+    """Sample counts and scores of one query in `one_in`, or of more until each ranking has a list in the sample.
+
+    Returns:
+        Counts and lists of each part; and the numbers of rankings that have scores at all, and 0.
+    """
     sampled, there = list[tuple[pl.DataFrame, pl.DataFrame]](), {0}
     while there.difference(number for _, scores in sampled for number in scores[RANKING].unique()):
-        of_parts = list(parts.map(partial(_sampled, lists=lists, one_in=one_in)))
-        sampled = [(rows, ranked(scores)) for rows, scores, _ in of_parts]
-        there = set[int]().union(*(of_part for *_, of_part in of_parts))
+        samples = list(parts.map(partial(_sample_part, lists=lists, one_in=one_in)))
+        sampled = [(rows, ranked(scores)) for rows, scores, _ in samples]
+        there = set[int]().union(*(numbers for *_, numbers in samples))
         one_in = one_in // _MORE_QUERIES or 1
     return sampled, there
 
 
-def _sampled(
+def _sample_part(
     number: int, rows: pl.LazyFrame, lists: Mapping[int, pl.LazyFrame], one_in: int
 ) -> tuple[pl.DataFrame, pl.DataFrame, set[int]]:
-    """The rows and scores of some queries of a part, and the numbers of the rankings that have scores there."""
+    """Sample a part; return counts, scores, and the numbers of all rankings with scores in the part."""
     is_sampled, rankings = pl.col(QUERY).hash(_SEED) % one_in == 0, lists[number].select(pl.col(RANKING).unique())
     some_scores = lists[number].filter(is_sampled).collect()
     some_rows = rows.filter(is_sampled).join(some_scores.lazy().select(QUERY), on=QUERY, how="semi").collect()
@@ -483,12 +497,12 @@ def _priors(
     n_rankings: int,
     bends: Sequence[Bend],
     folder: Path | None,
-) -> Iterator[list[_Fitted]]:
-    """The priors of each ranking under each bend; their pairs are kept in a directory, or in memory."""
+) -> Iterator[list[_StoredPrior]]:
+    """Fit a prior for each ranking under each bend."""
     rows, lists = (pl.concat(frames) for frames in zip(*sampled, strict=True))
     part = ShownPart.of(rows, by)
     for ranking in range(n_rankings):
-        placed, fitted = Placed.of(part, lists.filter(pl.col(RANKING) == ranking + 1)), list[_Fitted]()
+        placed, fitted = Placed.of(part, lists.filter(pl.col(RANKING) == ranking + 1)), list[_StoredPrior]()
         for number, bend in enumerate(bends):
             prior = Prior.fit(placed.bent(bend))
             pairs = keep(prior.pairs, folder, f"prior-{ranking:05d}-{number:05d}", quickly=True)
@@ -508,24 +522,20 @@ def _sums(
     rankings: Rankings,
     lists: Mapping[int, pl.LazyFrame],
     bends: Sequence[Bend],
-    fitted: Sequence[Sequence[_Fitted]],
+    fitted: Sequence[Sequence[_StoredPrior]],
     folder: Path | None,
-) -> tuple[float, list[tuple[list[PageSums], pl.DataFrame, KeptFrame]]]:
-    """The second pass over a part.
-
-    Returns:
-        Its pages, and for each ranking the sums by scope and bend, the queries that change most, and what each gains.
-    """
+) -> tuple[float, list[_PartSums]]:
+    """Second pass over a part: return its number of pages, and the sums of each ranking."""
     scores = lists[number].collect()
     check_scores(scores, rankings)
-    part, of_part = ShownPart.of(rows.collect(), by), ranked(scores)
-    predicted = list[tuple[list[PageSums], pl.DataFrame, KeptFrame]]()
-    for ranking, ((prior, _), *of_bends) in enumerate(fitted):
-        placed = Placed.of(part, of_part.filter(pl.col(RANKING) == ranking + 1))
+    part, ranks = ShownPart.of(rows.collect(), by), ranked(scores)
+    predicted = list[_PartSums]()
+    for ranking, ((prior, _), *bent_priors) in enumerate(fitted):
+        placed = Placed.of(part, ranks.filter(pl.col(RANKING) == ranking + 1))
         posterior = prior.posterior(placed)
         sums = [PageSums.of(posterior, scope, planned=not at) for at, scope in enumerate(scopes)]
-        bent = (of_bend.posterior(placed.bent(bend)) for bend, (of_bend, _) in zip(bends, of_bends, strict=True))
-        sums += [PageSums.of(of_bend, scopes[0], planned=False) for of_bend in bent]
+        bent = (own.posterior(placed.bent(bend)) for bend, (own, _) in zip(bends, bent_priors, strict=True))
+        sums += [PageSums.of(under_bend, scopes[0], planned=False) for under_bend in bent]
         gains = keep(posterior.gains(), folder, f"gains-{ranking:05d}-{number:05d}", quickly=True)
         predicted.append((sums, most_changed(posterior, CHANGED, DEPTH), gains))
     return float(part.pages.sum()), predicted

@@ -300,7 +300,7 @@ def _difference(one: Prediction) -> dict[str, float]:
 def _rows_by_part(predicted: Sequence[PredictedRanking], scopes: Sequence[Scope]) -> Iterator[dict[str, str | float]]:
     """A row for each ranking and part of the clicks."""
     for ranking in predicted:
-        for scope, one in zip(scopes[1:], ranking.of_scopes[1:], strict=True):
+        for scope, one in zip(scopes[1:], ranking.by_scope[1:], strict=True):
             if one.pages:
                 about = {"ranking": ranking.name, "part": scope.name, "pages": one.pages}
                 shares = {"relative_difference": one.relative, "unsupported_share": one.unsupported}
@@ -349,7 +349,7 @@ def _classes_table(
     shown = [
         (ranking.name, scope.part[1], one)
         for ranking in predicted
-        for scope, one in zip(scopes, ranking.of_scopes, strict=True)
+        for scope, one in zip(scopes, ranking.by_scope, strict=True)
         if scope.part is not None and scope.part[0] == CLASS and one.pages and one.observed
     ]
     columns = (
