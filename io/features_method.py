@@ -1,4 +1,4 @@
-"""Estimates from features: learnt from a sample of pages, then made from all rows, part by part."""
+"""Estimates of theta from features of impressions: learning on sampled pages, estimation on all rows by part."""
 
 from collections.abc import Iterable, Sequence
 from functools import partial, reduce
@@ -52,21 +52,24 @@ DRAW, CELL, CLUSTER, OWN_WEIGHT = "posbias_draw", "posbias_cell", "posbias_clust
 _STRATUM, _EXPOSURE = "posbias_stratum", "posbias_exposure"
 
 Singles = np.ndarray[tuple[int, int], np.dtype[np.float32]]
-_BYTES_PER_VALUE = 8  # of the sample: as read, and binned, once for each fold to learn and once to follow
-_SHARE = 3  # of the memory, for the sample
+_BYTES_PER_VALUE = 8  # of the sample: values as read, and bins for learning and for scoring
+_MEMORY_DIVISOR = 3  # a third of the memory is for the sample
 
 
 def estimate_from_rows(
     counted: CountedLog, request: RowsRequest, options: EstimationOptions, engine: Engine, progress: Progress
 ) -> tuple[FromRows, dict[str, Any], tuple[Reason, ...]]:
-    """Estimate theta from the rows of a log and their features; return also what the manifest says of these.
+    """Estimate theta from the rows of a log and their features.
+
+    Returns:
+        The estimate, and a section of the manifest and reasons on the features.
 
     Raises:
-        LogFormatError: a table of features cannot be read.
-        SchemaError: a feature is none that trees can learn from, or rows have none.
-        IdentifiabilityError: nothing can be compared.
+        LogFormatError: a table of features is unreadable.
+        SchemaError: the inputs are statistics, or features are unusable, constant or missing.
+        IdentifiabilityError: no two cells can be compared.
         MissingExtraError: LightGBM is not installed.
-        UsageError: there is no such reference cell.
+        UsageError: the reference cell does not exist.
     """
     by = _cluster(options)
     read = counted.read
@@ -77,12 +80,12 @@ def estimate_from_rows(
     work = partial(_lay_out, plan=plan, cells=cells, columns=columns, by=by, seed=options.seed, folder=folder)
     laid_out: list[LaidOut] = []
     with progress.stage("laying out rows", read.buckets.number) as stage:
-        for of_bucket in read.buckets.map(work):
+        for pieces in read.buckets.map(work):
             stage.advance()
-            laid_out += of_bucket
-    rows_are = get_layout("session")  # rows are impressions there too
-    brought = bring_features({"training": laid_out}, request.features, rows_are, read, engine, progress)
-    impressions, features = brought.parts["training"], brought.features
+            laid_out += pieces
+    layout = get_layout("session")  # whose rows are impressions, too
+    joined = bring_features({"training": laid_out}, request.features, layout, read, engine, progress)
+    impressions, features = joined.parts["training"], joined.features
     if any(feature.name == request.score and feature.categories for feature in features):
         raise SchemaError(
             f"--ranker-score {request.score}: the column holds text. Name the number that the ranker orders by."
@@ -90,17 +93,17 @@ def estimate_from_rows(
     rows, binned, page, score = _sample(impressions, features, counted, request, engine.memory, progress)
     moment = hidden = None
     if request.method == RegressionEMMethod.name:
-        estimate = _by_regression_em(counted, binned, rows, options, progress)
+        estimate = _estimate_by_regression_em(counted, binned, rows, options, progress)
     elif request.method == FeaturesMethod.name:
         with progress.stage("growing trees"):
             learned = learn_nuisances(binned, rows)
-        estimate, moment = _by_strata(counted, impressions, features, rows, learned, options, engine, progress)
+        estimate, moment = _estimate_by_strata(counted, impressions, features, rows, learned, options, engine, progress)
         hidden = hidden_relevance(rows, learned, page, score)
     else:
         raise TypeError(f"--method {request.method}: nothing estimates from rows by it")
     n_pages = sum(part.n_groups for part in impressions)
     from_rows = FromRows(estimate, moment, int(page.max()) + 1, n_pages, request.score, hidden)
-    return from_rows, brought.report, brought.reasons
+    return from_rows, joined.report, joined.reasons
 
 
 def _lay_out(
@@ -113,9 +116,9 @@ def _lay_out(
     seed: int,
     folder: Path | None,
 ) -> list[LaidOut]:
-    """Rows of a bucket by query and page: number of the page, ids, draw, cell, click, weight, cluster, own features.
+    """Lay out a bucket: GROUP (page), CLUSTER, ids, DRAW, CELL, click, OWN_WEIGHT, and feature columns of the log.
 
-    A bucket that a frequent query makes large is laid out in pieces of whole clusters.
+    Rows are sorted by query and page. A large bucket is laid out in pieces of whole clusters.
     """
     laid_out, numbered, keys = list[LaidOut](), cells.with_row_index(CELL), list(plan.cell_columns)
     weight = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
@@ -139,7 +142,7 @@ def _lay_out(
 
 
 def _single_precision(rows: pl.DataFrame, features: tuple[Feature, ...]) -> Singles:
-    """The features of rows, shape (n, F): texts as places among the categories, what is missing as nan."""
+    """Features of rows, shape (n, F): text as index of its category, missing values as NaN."""
     return as_numbers(rows, features).cast(pl.Float32).fill_null(np.nan).to_numpy()
 
 
@@ -151,19 +154,19 @@ def _sample(
     memory: int,
     progress: Progress,
 ) -> tuple[LearningRows, BinnedRows, Integers, Floats | None]:
-    """The rows of a sample of pages that fits into memory, the page of each row, and its score if one is named."""
+    """Sample pages within the memory limit: rows, binned features, page of each row, and ranker score if named."""
     n_rows, n_pages = sum(part.n_rows for part in impressions), sum(part.n_groups for part in impressions)
-    fitting = memory // _SHARE / max(len(features) * _BYTES_PER_VALUE * n_rows, 1)
+    fitting = memory // _MEMORY_DIVISOR / max(len(features) * _BYTES_PER_VALUE * n_rows, 1)
     share = min(1.0, request.sample_pages / max(n_pages, 1), fitting)
 
-    def sampled(rows: pl.DataFrame) -> pl.DataFrame:
+    def sample(rows: pl.DataFrame) -> pl.DataFrame:
         return rows if share >= 1 else rows.filter(pl.Series(in_sample(rows[DRAW].to_numpy(), share)))
 
     frames: list[pl.DataFrame] = []
     matrices: list[Singles] = []
     with progress.stage("sampling pages", len(impressions)) as stage:
         for part in impressions:
-            for rows in part.chunks(memory, sampled):
+            for rows in part.chunks(memory, sample):
                 frames.append(rows.select(DRAW, CELL, CLICK, OWN_WEIGHT))
                 matrices.append(_single_precision(rows, features))
             stage.advance()
@@ -193,10 +196,10 @@ def _sample(
         return learning, binned, np.unique(rows[DRAW].to_numpy(), return_inverse=True)[1], score
 
 
-def _by_regression_em(
+def _estimate_by_regression_em(
     counted: CountedLog, features: BinnedRows, rows: LearningRows, options: EstimationOptions, progress: Progress
 ) -> Estimate:
-    """The published estimate, from the sampled pages."""
+    """Estimate theta by regression EM on the sampled pages, without standard errors."""
     linkage = linkage_of_clicks(counted.statistics, options)
     iterations = options.max_iterations or ITERATIONS
     with progress.stage("regression EM") as stage:
@@ -213,7 +216,7 @@ def _by_regression_em(
     )
 
 
-def _by_strata(
+def _estimate_by_strata(
     counted: CountedLog,
     impressions: Sequence[LaidOut],
     features: tuple[Feature, ...],
@@ -223,7 +226,7 @@ def _by_strata(
     engine: Engine,
     progress: Progress,
 ) -> tuple[Estimate, Floats]:
-    """The conditional estimate on strata with exposure, and the moment estimate beside it."""
+    """Conditional estimate within strata of scores, with exposure; and the moment estimate."""
     edges = StratumEdges.of(learned.scores, learned.places, rows.fold)
     scored: list[KeptFrame] = []
     with progress.stage("exposure", len(impressions)) as stage:
@@ -245,17 +248,17 @@ def _by_strata(
 
 
 def _cluster(options: EstimationOptions) -> Cluster:
-    """What errors are clustered by."""
+    """Clusters of standard errors."""
     return options.cluster or FeaturesMethod.clusters[0]
 
 
 def _in_double(values: Singles) -> RowsBy:
-    """Single-precision numbers as rows of features, which trees compare as double."""
+    """Rows of features in double precision, as trees compare them, converted on access."""
     return RowsBy(len(values), lambda some: values[some].astype(np.float64))
 
 
 def _scored(rows: pl.DataFrame, values: Singles, learned: Nuisances, edges: StratumEdges) -> pl.DataFrame:
-    """Rows with stratum and exposure."""
+    """Add stratum and exposure to rows."""
     fold = fold_numbers(rows[DRAW].to_numpy())
     scores, places = _by_fold(learned.relevance, values, fold), _by_fold(learned.place, values, fold)
     return rows.select(CLUSTER, CELL, CLICK, OWN_WEIGHT).with_columns(
@@ -264,7 +267,7 @@ def _scored(rows: pl.DataFrame, values: Singles, learned: Nuisances, edges: Stra
 
 
 def _by_fold(forests: Iterable[Forest], values: Singles, fold: Integers) -> Floats:
-    """The scores of rows, each by the trees that have not seen its fold."""
+    """Cross-fitted scores: each row by the forest that was not trained on its fold."""
     scores = np.zeros(len(fold))
     for one, forest in enumerate(forests):
         rows = np.flatnonzero(fold == one)

@@ -1,4 +1,4 @@
-"""Options that jobs take whole, as they are given on a command line. Light, so that help starts at once."""
+"""Groups of command-line options that jobs take whole. Imports are light, for a fast --help."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,22 +24,22 @@ class RankingOptions:
 
 @dataclass(frozen=True)
 class PredictionOptions(RankingOptions):
-    """Rankings to predict."""
+    """Rankings to predict clicks of."""
 
-    trained_until: str | None = None  # the last day of which the rankings have learned
-    by: str | None = None  # the column of classes of queries
+    trained_until: str | None = None  # last day of training data of the rankings
+    by: str | None = None  # column of classes of queries
     csv: bool = False
 
 
 @dataclass(frozen=True)
 class EvaluationOptions(RankingOptions):
-    """Which rankings are evaluated, and how."""
+    """Rankings to evaluate, and measures."""
 
     judgments: str | None = None
     cutoff: int = 10
     candidates: Candidates = "page"
-    baseline: str | None = None  # the name of the ranking that others are compared with
-    bound: float | None = None  # the confidence of lower bounds
+    baseline: str | None = None  # name of the ranking to compare with
+    bound: float | None = None  # confidence of lower bounds
     propensity: Source = "smooth"
     min_propensity: float = 0.01
     csv: bool = False
@@ -47,7 +47,7 @@ class EvaluationOptions(RankingOptions):
 
 @dataclass(frozen=True)
 class InterleavingOptions:
-    """How clicks on interleaved pages are credited to two rankers."""
+    """Columns and credit rule of an interleaving experiment."""
 
     rank_a: str | None = None
     rank_b: str | None = None
@@ -63,11 +63,11 @@ class InterleavingOptions:
 
 @dataclass(frozen=True)
 class ModelsOptions:
-    """Which click models are judged, and by which sessions."""
+    """Click models to evaluate, and the split of sessions."""
 
     models: str | None = None
-    split: Literal["session", "time"] = "session"  # which sessions of one log are held out: some, or the latest
-    test_share: float = 0.25  # of them
+    split: Literal["session", "time"] = "session"  # hold out random sessions, or the latest
+    test_share: float = 0.25  # held-out share of sessions
     test: list[str] | None = None
     samples: int = 200  # bootstrap samples of sessions
     seed: int = 0
@@ -75,12 +75,12 @@ class ModelsOptions:
 
 @dataclass(frozen=True)
 class ServingOptions:
-    """The search engine that is to load a ranker."""
+    """Search engine that loads an exported ranker."""
 
     engine: ServingEngine
     engine_version: str | None = None
     categories: CategoriesAs = "sets"
     missing_default: float | None = None
     name: str = "posbias"  # of the model in the engine
-    features: list[str] | None = None  # tables of documents, to score, or to compare with what an engine logged
-    smoke: Path | None = None  # an engine's response
+    features: list[str] | None = None  # tables of documents, to score or to compare with logged features
+    smoke: Path | None = None  # response of the engine

@@ -1,4 +1,4 @@
-"""Progress of a long job. The command line draws bars; a script sees nothing."""
+"""Progress of a job: bars on the command line, nothing in scripts."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -7,27 +7,27 @@ from typing import Protocol
 import polars as pl
 
 RowCounter = Callable[[int], None]
-"""Called with the number of rows of every batch that passes, from whatever thread it passes in."""
+"""Called with the number of rows of every batch, from any thread."""
 
 
 class Stage(Protocol):
-    """One stage of a job that is under way."""
+    """A running stage of a job."""
 
     def advance(self, steps: int = 1) -> None:
-        """Report that so many more steps are done."""
+        """Add completed steps."""
         ...
 
     def say(self, text: str) -> None:
-        """Report where the stage stands, in a few words."""
+        """Replace the status text."""
         ...
 
 
 class Progress(Protocol):
-    """A report of the stages of a job."""
+    """Display of the stages of a job."""
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody watches, so that what costs time only to be reported is worth it."""
+        """Whether progress is displayed; else reports that cost time are omitted."""
         ...
 
     @contextmanager
@@ -40,13 +40,13 @@ class Progress(Protocol):
         size: int | None = None,
         estimated: bool = False,
     ) -> Generator[Stage]:
-        """A stage, for as long as the block runs.
+        """Display a stage while the block runs.
 
         Args:
-            description: what is done.
-            total: how many steps it has, None where nobody knows.
-            unit: what one step is, in the plural.
-            size: bytes that all steps read together, where they read files.
+            description: activity, such as "counting".
+            total: number of steps; None if unknown.
+            unit: noun of the steps, in the plural.
+            size: bytes read over all steps; None if no files are read.
             estimated: whether the total is an estimate.
         """
         ...
@@ -61,7 +61,7 @@ class _SilentStage:
 
 
 class SilentProgress:
-    """Reports nothing."""
+    """Progress that is not displayed."""
 
     is_watched = False
 
@@ -75,17 +75,17 @@ class SilentProgress:
         size: int | None = None,  # noqa: ARG002
         estimated: bool = False,  # noqa: ARG002
     ) -> Generator[Stage]:
-        """A stage that nobody watches."""
+        """Run the block without a display."""
         yield _SilentStage()
 
 
 def count_rows(frame: pl.LazyFrame, on_rows: RowCounter | None) -> pl.LazyFrame:
-    """The same frame; while it streams, each batch is reported to `on_rows`, where somebody watches."""
+    """Report the height of each batch to `on_rows` while the frame streams; a no-op without `on_rows`."""
     if on_rows is None:
         return frame
 
-    def passed(batch: pl.DataFrame) -> pl.DataFrame:
+    def report(batch: pl.DataFrame) -> pl.DataFrame:
         on_rows(batch.height)
         return batch
 
-    return frame.map_batches(passed, streamable=True)
+    return frame.map_batches(report, streamable=True)

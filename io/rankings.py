@@ -1,4 +1,4 @@
-"""Rankings and judgments: opened, and evaluated by the clicks of a log."""
+"""Rankings and judgments: read from tables or TREC files, and evaluated by the clicks of a log."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from posbias.io.training.feature_tables import KeyedTable, as_key, read_keys
 from posbias.io.training.laid_out import covariance_of_theta, propensities_of_cells
 
 RUN, QRELS = ("query", "q0", "doc", "rank", "score", "tag"), ("query", "iteration", "doc", "relevance")
-"""The fields of a line."""
+"""Fields of a line of a TREC run, and of TREC qrels."""
 
 _SCORES = "Name a table of query, doc and score, such as the scores.parquet of `posbias train` or `score`."
 _JUDGMENTS = "Name TREC qrels, or a table of query, doc and relevance."
@@ -37,37 +37,38 @@ _RELEVANCE_NAMES = (clicked.RELEVANCE, "rel", "label", "grade", "judgment")
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".tab", ".ndjson", ".jsonl", ".arrow", ".ipc", ".feather")
 _RANKS = ("rank", "ranks", "ranking")
 _VALUE, _RANK = "posbias_value", "posbias_given_rank"
-_LOOKED_AT, _DEEPEST = 1 << 17, 100  # rows of a ranking whose order is looked at, and how far apart two may be
-_MUCH_OPPOSED, _MUCH_TIED = 0.01, 0.05  # share of pairs: hardly any rounding turns round, and some make scores equal
+_COMPARED_ROWS, _LARGEST_DISTANCE = 1 << 17, 100  # rows of a ranking whose order is checked, and distance of a pair
+_MUCH_OPPOSED, _MUCH_TIED = 0.01, 0.05  # shares of pairs above which to warn; rounding makes ties, but hardly inverts
 
-Opened = tuple[tuple[Source, ...], pl.LazyFrame]
-"""Files, and rows of `query` and `doc` in the types of the log, with the numbers and ranks that the files give them."""
+_Opened = tuple[tuple[Source, ...], pl.LazyFrame]
+"""Files, and rows of `query` and `doc` in the types of the log, `_VALUE`, `SCORE_REST` and `_RANK`."""
 
 
 @dataclass(frozen=True)
 class Rankings:
-    """Opened rankings."""
+    """_Opened rankings, in the order of the command line."""
 
-    names: tuple[str, ...]  # of each, in the order of the command line
-    files: tuple[str, ...]  # where each stands
+    names: tuple[str, ...]
+    files: tuple[str, ...]  # file of each ranking
     sources: tuple[Source, ...]  # all files
-    order: Order  # what is the score: that of the files, or less their rank
-    rows: pl.LazyFrame  # `RANKING` (from 1), `query`, `doc`, `SCORE` (null where it is no number), `SCORE_REST`
-    compared: tuple[pl.LazyFrame, ...]  # of each, its first rows: the same, and `_RANK`, null where it has none
+    order: Order  # whether SCORE is the score of the file, or minus its rank
+    rows: pl.LazyFrame  # `RANKING` (from 1), `query`, `doc`, `SCORE` (null if not a number), `SCORE_REST`
+    compared: tuple[pl.LazyFrame, ...]  # first rows of each, with `_RANK`, null if the file has none
 
     def in_doubt(self) -> Iterator[Reason]:
-        """Rankings whose scores contradict their ranks, or are equal for many documents of a query."""
+        """Warn about scores that contradict the ranks of the file, or that tie many pairs of a query."""
         for name, rows in zip(self.names, self.compared, strict=True):
             score = pl.struct(clicked.SCORE, clicked.SCORE_REST).rank("dense").cast(pl.Int64).alias(clicked.SCORE)
             listed = rows.drop_nulls(clicked.SCORE).select(pl.col(QUERY).rank("dense").cast(pl.Int64), score, _RANK)
             with reading(self.sources):
                 query, value, rank = listed.sort(QUERY, clicked.SCORE, descending=[False, True]).collect().to_numpy().T
-            found = np.zeros(4)
-            for apart in range(1, min(_DEEPEST, len(query))):
+            counts = np.zeros(4)
+            for apart in range(1, min(_LARGEST_DISTANCE, len(query))):
                 same, equal = query[apart:] == query[:-apart], value[apart:] == value[:-apart]
-                step, tied = rank[apart:] - rank[:-apart], same & equal  # nan where there are no ranks
-                found += [of.sum() for of in (same, tied, tied & (np.abs(step) > 0), same & ~equal & (step < 0))]
-            pairs, tied, with_ranks, opposed = (float(number) for number in found)
+                step, tied = rank[apart:] - rank[:-apart], same & equal  # NaN without ranks
+                kinds = same, tied, tied & (np.abs(step) > 0), same & ~equal & (step < 0)
+                counts += [np.count_nonzero(kind) for kind in kinds]
+            pairs, tied, with_ranks, opposed = counts.tolist()
             if self.order == "score" and opposed > _MUCH_OPPOSED * pairs:
                 yield reason("order-in-doubt", {"ranking": name, "share": opposed / pairs})
             if tied > _MUCH_TIED * pairs:
@@ -76,22 +77,23 @@ class Rankings:
 
 
 def open_rankings(given: RankingOptions, roles: Roles, id_types: Mapping[str, pl.DataType]) -> Rankings:
-    """Open tables of scores and TREC runs. A run with several tags is as many rankings, each named by its tag.
+    """Open tables of scores and TREC runs; each tag of a run is a ranking.
 
     Args:
-        given: the files; the name that a run is given goes before each of several tags.
-        roles: the columns of the log.
-        id_types: the types of `query` and `doc` in canonical impressions.
+        given: the files. A ranking is named by its option, tag or file; one of several tags by name and tag.
+        roles: columns of the log.
+        id_types: types of `query` and `doc` in canonical impressions.
 
     Raises:
-        LogFormatError: a file is missing, or cannot be read.
-        SchemaError: a column is missing, or ids cannot meet those of the log.
-        UsageError: two rankings have one name, or one has that of the log's own.
+        LogFormatError: a file is missing or unreadable.
+        SchemaError: a column is missing, or ids cannot be converted to the types of the log.
+        UsageError: two rankings have one name, or one is named as the log's own.
     """
     names, files, sources, frames = list[str](), list[str](), list[Source](), list[pl.LazyFrame]()
     order = given.order
     known, what = (_RANKS, "rank of a document") if order == "rank" else (("score",), "score of a document")
-    score = (-pl.col(_RANK), pl.lit(0.0)) if order == "rank" else (pl.col(_VALUE), pl.col(clicked.SCORE_REST))
+    by_rank, by_score = (-pl.col(_RANK), pl.lit(0.0)), (pl.col(_VALUE), pl.col(clicked.SCORE_REST))
+    score, rest = by_rank if order == "rank" else by_score
 
     def add(option: str, name: str, file: str, rows: pl.LazyFrame) -> None:
         if name == LOGGED:
@@ -101,39 +103,38 @@ def open_rankings(given: RankingOptions, roles: Roles, id_types: Mapping[str, pl
         names.append(name)
         files.append(file)
         number = pl.lit(len(names), pl.UInt16).alias(clicked.RANKING)
-        frames.append(
-            rows.select(number, QUERY, DOC, score[0].alias(clicked.SCORE), score[1].alias(clicked.SCORE_REST), _RANK)
-        )
+        values = score.alias(clicked.SCORE), rest.alias(clicked.SCORE_REST), pl.col(_RANK)
+        frames.append(rows.select(number, QUERY, DOC, *values))
 
     for option in given.scores or ():
         name, file = split_name(option)
-        of_file, rows = _open_table(file, roles, id_types, _SCORES, known, what)
-        sources += of_file
+        opened, rows = _open_table(file, roles, id_types, _SCORES, known, what)
+        sources += opened
         add(f"--scores {option}", name or name_of(file), file, rows)
     for option in given.rankings or ():
         name, file = split_name(option)
-        of_file, rows = _open_trec(file, RUN, roles, id_types)
-        with reading(of_file):
+        opened, rows = _open_trec(file, RUN, roles, id_types)
+        with reading(opened):
             tags = rows.select(pl.col("tag").unique()).collect(engine="streaming")["tag"].sort().to_list()
         for tag in tags:
-            of_tag = (tag if name is None else f"{name}-{tag}") if len(tags) > 1 else name or name_of(file)
-            sources += of_file
-            add(f"--rankings {option}", of_tag, file, rows.filter(pl.col("tag") == tag))
-    rows, compared = pl.concat(frames).drop(_RANK), tuple(frame.head(_LOOKED_AT) for frame in frames)
+            tagged = (tag if name is None else f"{name}-{tag}") if len(tags) > 1 else name or name_of(file)
+            sources += opened
+            add(f"--rankings {option}", tagged, file, rows.filter(pl.col("tag") == tag))
+    rows, compared = pl.concat(frames).drop(_RANK), tuple(frame.head(_COMPARED_ROWS) for frame in frames)
     return Rankings(tuple(names), tuple(files), tuple(sources), order, rows, compared)
 
 
 def read_judgments(file: str, roles: Roles, id_types: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Judgments: `query`, `doc`, `relevance` (Float64).
+    """Read judgments: `query`, `doc`, `relevance` (Float64).
 
     Args:
-        file: a table with these columns, or TREC qrels, whatever else its name is.
-        roles: the columns of the log.
-        id_types: the types of `query` and `doc` in canonical impressions.
+        file: a table with these columns; TREC qrels if its name does not end as that of a table.
+        roles: columns of the log.
+        id_types: types of `query` and `doc` in canonical impressions.
 
     Raises:
-        LogFormatError: it is missing, or cannot be read.
-        SchemaError: a column is missing, a relevance is no number, or a document is judged twice.
+        LogFormatError: the file is missing or unreadable.
+        SchemaError: a column is missing, a relevance is not a finite number, or a document is judged twice.
     """
     if file.lower().removesuffix(".gz").removesuffix(".zst").endswith(_TABLES):
         sources, rows = _open_table(file, roles, id_types, _JUDGMENTS, _RELEVANCE_NAMES, "relevance of a document")
@@ -149,48 +150,49 @@ def read_judgments(file: str, roles: Roles, id_types: Mapping[str, pl.DataType])
 
 
 def check_scores(scores: pl.DataFrame, rankings: Rankings) -> None:
-    """Scores that were read are numbers, and no document stands twice in a list.
+    """Check that scores are finite numbers, and that no document is repeated in a list.
 
     Args:
         scores: `RANKING`, `query`, `doc`, `SCORE` of whole queries.
-        rankings: where they come from.
+        rankings: the rankings that they are from.
 
     Raises:
-        SchemaError: one is no number, or one stands twice.
+        SchemaError: a score is not a finite number, or a document is repeated.
     """
     for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True), start=1):
         _check_rows(scores.filter(pl.col(clicked.RANKING) == number), clicked.SCORE, f"{file} ({name})", rankings.order)
 
 
 def _check_rows(rows: pl.DataFrame, column: str, where: str, what: str) -> None:
-    """Check that a column holds finite numbers, and that each document stands once in a query."""
+    """Raise SchemaError unless a column is finite and each document occurs once per query."""
     value, keys = pl.col(column), (QUERY, DOC)
     broken = rows.filter(value.is_null() | ~value.is_finite())
     if broken.height:
         raise SchemaError(
             f"{where}: {broken.height:,} rows have no {what} that is a finite number, e.g. "
-            f"that of {_described(broken)}. Mend these rows, or leave them out."
+            f"that of {_example(broken)}. Mend these rows, or leave them out."
         )
     twice = rows.filter(pl.struct(keys).is_duplicated())
     if twice.height:
         raise SchemaError(
-            f"{where}: {twice.n_unique(keys):,} documents appear more than once in a query, e.g. {_described(twice)}. "
+            f"{where}: {twice.n_unique(keys):,} documents appear more than once in a query, e.g. {_example(twice)}. "
             "Write each once."
         )
 
 
-def _described(rows: pl.DataFrame) -> str:
+def _example(rows: pl.DataFrame) -> str:
     first = rows.sort(QUERY, DOC).row(0, named=True)
     return f"query {first[QUERY]!r}, doc {first[DOC]!r}"
 
 
 def _open_table(
     file: str, roles: Roles, id_types: Mapping[str, pl.DataType], instead: str, known: Sequence[str], what: str
-) -> Opened:
-    """A table of `query`, `doc` and a number, whose column is known by its name without regard to case.
+) -> _Opened:
+    """Open a table of `query`, `doc` and a number, in a column named as one of `known` in any case.
 
     Raises:
-        SchemaError: there is no query, or no such column, or several.
+        SchemaError: the query column is missing, the column of numbers is missing or ambiguous, or ids are null.
+        UsageError: the name is empty.
     """
     if not file:
         raise UsageError("--scores: names no file.")
@@ -211,15 +213,15 @@ def _open_table(
     dtype, value = table.schema[matches[0]], pl.col(matches[0])
     if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
         raise SchemaError(f"{table.where}: column {matches[0]!r} holds {dtype}; it must hold numbers.")
-    _check_named(table)
+    _check_keys(table)
     numbers = _numbers(value.str.strip_chars() if dtype == pl.String else value)
     rank = next((pl.col(name) for name in table.names if name.lower() in _RANKS), pl.lit(None))
     given = rank.cast(pl.Float64, strict=False).alias(_RANK)
     return table.sources, table.raw.select(*(key.alias(role) for role, key in table.keys.items()), *numbers, given)
 
 
-def _check_named(table: KeyedTable) -> None:
-    """Raise SchemaError if a row lacks its query or its document: whatever it says would be left out."""
+def _check_keys(table: KeyedTable) -> None:
+    """Raise SchemaError if a row lacks its query or its document."""
     keys = [name for name in table.schema if name not in table.names]
     for source in table.sources:
         with reading([source]):
@@ -233,17 +235,17 @@ def _check_named(table: KeyedTable) -> None:
 
 
 def _numbers(value: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Numbers, or texts of them, as `_VALUE` (null for others) and `SCORE_REST`."""
+    """Cast numbers or text to `_VALUE` (Float64, null if not a number) and `SCORE_REST`, the rest of large integers."""
     number, whole = value.cast(pl.Float64, strict=False), value.cast(pl.Int128, strict=False)
     rest = (whole - number.cast(pl.Int128, strict=False)).cast(pl.Float64).fill_null(0.0)
     return number.alias(_VALUE), rest.alias(clicked.SCORE_REST)
 
 
-def _open_trec(name: str, fields: tuple[str, ...], roles: Roles, id_types: Mapping[str, pl.DataType]) -> Opened:
-    """A file of TREC on disk, whose lines have these fields.
+def _open_trec(name: str, fields: tuple[str, ...], roles: Roles, id_types: Mapping[str, pl.DataType]) -> _Opened:
+    """Open a TREC file on disk whose lines have these fields.
 
     Raises:
-        LogFormatError: there is no such file, a line has other fields, or ids of the log have several columns.
+        LogFormatError: the file is missing or empty, a line has other fields, or ids of the log have several columns.
     """
     places = named_paths(name)
     if len(places) != 1:
@@ -257,7 +259,7 @@ def _open_trec(name: str, fields: tuple[str, ...], roles: Roles, id_types: Mappi
     if state.st_size == 0:
         raise LogFormatError(f"{name}: the file is empty (0 bytes).")
     source = Source(place, "tsv", (), state.st_size, state.st_mtime_ns)
-    rows = _fields_of(source, name, fields)
+    rows = _split_lines(source, name, fields)
     for role, names in ((QUERY, roles.query), (DOC, roles.doc)):
         if len(names) > 1:
             raise LogFormatError(
@@ -270,8 +272,8 @@ def _open_trec(name: str, fields: tuple[str, ...], roles: Roles, id_types: Mappi
     return (source,), rows.with_columns(*keys, *given)
 
 
-def _fields_of(source: Source, name: str, fields: tuple[str, ...]) -> pl.LazyFrame:
-    """The fields of the lines of a file, as text; lines without any are left out."""
+def _split_lines(source: Source, name: str, fields: tuple[str, ...]) -> pl.LazyFrame:
+    """Split the lines of a file into text fields; skip empty lines."""
     lines = scan_lines(source).with_columns(pl.col(LINE).str.strip_chars().str.strip_prefix("\ufeff"))
     lines = lines.filter(pl.col(LINE) != "")
     a_line, described = f"line of {'a TREC run' if fields == RUN else 'TREC qrels'}", " ".join(fields)
@@ -293,8 +295,8 @@ def _fields_of(source: Source, name: str, fields: tuple[str, ...]) -> pl.LazyFra
     return lines.select(fields_of_line.alias(LINE)).unnest(LINE)
 
 
-_MOST_ROWS_AT_ONCE = 1 << 21  # of pages: they and their copies take about 500 MB
-_OTHER_SEED = 1  # so that pieces of a bucket are no buckets
+_MOST_ROWS_AT_ONCE = 1 << 21  # about 500 MB with copies
+_OTHER_SEED = 1  # of the hash by which a bucket is divided; buckets are made by another one
 
 
 def evaluate_rankings(
@@ -308,37 +310,40 @@ def evaluate_rankings(
     engine: Engine,
     progress: Progress,
 ) -> tuple[Evaluation, clicked.CellWeights, bool]:
-    """Evaluate rankings on the clicks of a log; return the sums, theta by cell, and whether positions are ranks.
+    """Evaluate rankings on the clicks of a log, in two passes over its parts.
 
     Args:
         read: the log, with its sessions.
-        plan: how the fit counted.
-        rankings: them.
-        propensities: to weigh clicks by.
-        theta: as it was fitted, with its errors.
-        least: the propensity at which weights are clipped.
-        options: how they are judged.
-        engine: where the rows are.
-        progress: where stages are reported.
+        plan: plan of the fit.
+        rankings: opened rankings.
+        propensities: table to weigh clicks by.
+        theta: the fitted theta, with its errors.
+        least: propensity at which weights are clipped.
+        options: measures and candidates.
+        engine: runs over parts.
+        progress: receives stages.
+
+    Returns:
+        The evaluation, theta by cell, and whether positions are ranks of the page.
 
     Raises:
-        SchemaError: a ranking has no document of the log, one of its scores is no number, or stands twice.
-        UsageError: positions begin anew on a page, and say neither ranks nor, in lists with names, the page's order.
+        SchemaError: a ranking has no document of the log, or a score is not a finite number or is repeated.
+        UsageError: several results of a page share a position, and candidates are not those of unnamed lists of a page.
     """
     folder = engine.scratch / "rankings"
     folder.mkdir(mode=0o700)
     in_memory = read.buckets.in_memory
-    looked = list(read.buckets.map(partial(_look, plan=plan, folder=None if in_memory else folder)))
-    counts = add_up_weights(pl.concat(cells for _, cells, _, _ in looked), plan.cell_columns)
+    counted = list(read.buckets.map(partial(_count, plan=plan, folder=None if in_memory else folder)))
+    counts = add_up_weights(pl.concat(cells for _, cells, _, _ in counted), plan.cell_columns)
     cells = counts.sort(plan.cell_order).select(plan.cell_columns)
     propensity = propensities_of_cells(cells, propensities, PROPENSITY).fill_null(np.nan).to_numpy()
     weights = clicked.CellWeights(cells, propensity, least)
     with progress.stage("reading rankings"):
-        keys = [queries.scan() for *_, queries in looked]
+        keys = [queries.scan() for *_, queries in counted]
         routed = route_rows(rankings.rows, (QUERY,), rankings.sources, keys, folder / "lists", engine.memory)
-    lists = {number: part for (number, *_), part in zip(looked, routed, strict=True)}
-    n_pages = sum(pages for _, _, pages, _ in looked)
-    named = any(cells.schema[name] == pl.String for name in plan.cell)  # lists, whose order on the page is not known
+    lists = {number: part for (number, *_), part in zip(counted, routed, strict=True)}
+    n_pages = sum(pages for _, _, pages, _ in counted)
+    named = any(cells.schema[name] == pl.String for name in plan.cell)  # lists in unknown order on the page
     by_rank = True
     try:
         check_positions(counts, plan, n_pages, 1.01)
@@ -363,13 +368,13 @@ def evaluate_rankings(
 
 
 def check_positions(cells: pl.DataFrame, plan: StatisticsPlan, pages: float, most: float) -> None:
-    """Raise UsageError if pages show several results at one position, in several cells: a rank is then no position.
+    """Raise UsageError if pages show several results at one position, in several cells, so that it is not a rank.
 
     Args:
         cells: the cell columns and `impressions`.
-        plan: of these.
-        pages: how many there are.
-        most: results at one position of a page that are no error, about 1.
+        plan: plan of the cells.
+        pages: number of pages.
+        most: largest tolerated mean number of results at a position of a page, about 1.
     """
     shown = cells.group_by(POSITION).agg(pl.col(IMPRESSIONS).sum() / pages).sort(POSITION)
     several = shown.filter(pl.col(IMPRESSIONS) > most)
@@ -382,10 +387,10 @@ def check_positions(cells: pl.DataFrame, plan: StatisticsPlan, pages: float, mos
 
 
 def judged_lists(rankings: Rankings, judgments: pl.DataFrame, options: clicked.RankingMeasures) -> pl.DataFrame:
-    """NDCG of each ranking by judged query; see `ndcg_by_query`.
+    """Compute NDCG of each ranking by judged query; see `ndcg_by_query`.
 
     Raises:
-        SchemaError: a score is no number, or stands twice.
+        SchemaError: a score is not a finite number, or is repeated.
     """
     queries = judgments.select(QUERY).unique()
     with reading(rankings.sources):
@@ -394,10 +399,10 @@ def judged_lists(rankings: Rankings, judgments: pl.DataFrame, options: clicked.R
     return clicked.ndcg_by_query(clicked.ranked(scores), judgments, options.n_rankings, options.depth)
 
 
-def _look(
+def _count(
     number: int, impressions: pl.LazyFrame, plan: StatisticsPlan, folder: Path | None
 ) -> tuple[int, pl.DataFrame, float, KeptFrame]:
-    """The first pass over a part: its number, cells, pages (or the sum of their weights) and queries."""
+    """First pass over a part: return its number, counts by cell, number (or weight) of pages, and queries."""
     queries = impressions.select(QUERY).unique().collect(engine="streaming")
     if plan.weighted:
         weights = impressions.group_by(SESSION).agg(pl.col(WEIGHT).cast(pl.Float64).mean()).collect(engine="streaming")
@@ -417,22 +422,24 @@ def _sums(
     rankings: Rankings,
     lists: dict[int, pl.LazyFrame],
 ) -> Totals:
-    """The second pass over a part: the sums of its queries."""
+    """Second pass over a part: sum its queries."""
     scores = lists[number].collect()
     check_scores(scores, rankings)
     by_list = clicked.ranked(scores)
     pieces = (clicked.rows_of_pages(piece, plan, weights) for piece in _pieces(impressions))
     shown: Iterable[tuple[pl.DataFrame, pl.DataFrame]] = ((rows, clicked.pages_by_query(rows)) for rows in pieces)
     if options.candidates != "page":
-        counted = [(clicked.counted_rows(rows), of_rows) for rows, of_rows in shown]
-        by_query = pl.concat(of_rows for _, of_rows in counted).group_by(QUERY, maintain_order=True).sum()
+        counted = [(clicked.counted_rows(rows), pages) for rows, pages in shown]
+        by_query = pl.concat(pages for _, pages in counted).group_by(QUERY, maintain_order=True).sum()
         shown = [(clicked.counted_rows(pl.concat(rows for rows, _ in counted)), by_query)]
-    parts = [clicked.query_sums(clicked.shown_of(rows, of_rows), by_list, weights, options) for rows, of_rows in shown]
+    parts = [
+        clicked.query_sums(clicked.shown_of(rows, by_query), by_list, weights, options) for rows, by_query in shown
+    ]
     return Totals.of(clicked.merged(parts), by_list, options, pages)
 
 
 def _pieces(impressions: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """The pages of a part, in pieces where a frequent query makes it large."""
+    """Collect the pages of a part, in pieces of about `_MOST_ROWS_AT_ONCE` rows."""
     n_pieces = max(1, -(-impressions.select(pl.len()).collect().item() // _MOST_ROWS_AT_ONCE))
     key = pl.col(SESSION).hash(_OTHER_SEED) % n_pieces
     for piece in range(n_pieces):
