@@ -1,6 +1,6 @@
-"""`evaluate` of rankings by clicks: values, differences, and their tables."""
+"""`evaluate`: measures of rankings by clicks, their differences, tables and reasons."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain
 from math import inf
 from shlex import quote
@@ -49,10 +49,11 @@ _MEAN_RANK = "mean rank of clicked results (lower is better)"
 
 
 _Shares = dict[str, float | None]
+"""Missing shares of a ranking: of impressions, clicks and pages without a score, and of top documents never shown."""
 
 
-def _shares_of(evaluation: Evaluation) -> list[_Shares]:
-    """What each ranking lacks, as shares of the log; of the documents that it puts on top, those never shown."""
+def _missing_shares(evaluation: Evaluation) -> list[_Shares]:
+    """Missing shares of each ranking."""
     rest, sums = evaluation.totals.rest, evaluation.totals.sums
     clicks, pages = float(sums[N_CLICKS]), float(sums[N_PAGES])
     return [
@@ -71,7 +72,7 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def _metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
-    """Values of each ranking, by naive clicks, IPS and self-normalised IPS with its interval."""
+    """Print the measures of each ranking: naive, IPS, and self-normalised IPS with its interval."""
     names = metrics["ranking"].unique(maintain_order=True).to_list()
     by_key = {(row["ranking"], row["metric"], row["estimator"]): row for row in metrics.iter_rows(named=True)}
     columns = [Column("ranking", first(names), label=True, text=True)]
@@ -95,8 +96,8 @@ def _metrics_table(metrics: pl.DataFrame, cutoff: int) -> list[Printed]:
     ]
 
 
-def _lacks(evaluation: Evaluation, shares: Mapping[str, _Shares], section: Mapping[str, Any]) -> list[str]:
-    """Sentences on what the values rest on, and on what rankings lack."""
+def _basis_lines(evaluation: Evaluation, shares: Mapping[str, _Shares], section: Mapping[str, Any]) -> list[str]:
+    """Lines on the clicks that measures are computed from, and on missing shares of rankings."""
     clipped = section["share_clipped"] or 0.0
     words = {
         "impressions_without_score": "of the impressions have no score",
@@ -115,14 +116,8 @@ def _lacks(evaluation: Evaluation, shares: Mapping[str, _Shares], section: Mappi
     return [basis + pareto_clause(*evaluation.pareto_k), *lines[:_MOST_SHOWN]]
 
 
-def _headline(compared: Sequence[Reason]) -> str:
-    """The comparison with the baseline that turned out best for a ranking."""
-    best = max(compared, key=lambda reason: reason.figures.get("difference") or -inf)
-    return best.sentence.rpartition(f"; {_MEAN_RANK}")[0]
-
-
-def _compared(metrics: pl.DataFrame, differences: pl.DataFrame) -> list[Reason]:
-    """Each ranking against the baseline, by clicks corrected for position; the better one is named first."""
+def _comparisons(metrics: pl.DataFrame, differences: pl.DataFrame) -> list[Reason]:
+    """Compare each ranking with the baseline by self-normalised IPS; each sentence names the better ranking first."""
     reasons: list[Reason] = []
     values = metrics.filter(estimator="snips")
     for name, baseline in differences.select("ranking", "baseline").unique(maintain_order=True).rows():
@@ -136,7 +131,7 @@ def _compared(metrics: pl.DataFrame, differences: pl.DataFrame) -> list[Reason]:
             if not number and own["verdict"] in _VERBS:
                 verb = "beats"
                 first, other = (name, baseline) if own["verdict"] == "better" else (baseline, name)
-            both = [values.filter(ranking=one, metric=measure.name)["value"].item() for one in (first, other)]
+            both = [values.filter(ranking=ranking, metric=measure.name)["value"].item() for ranking in (first, other)]
             ends = sorted((own["ci_low"], own["ci_high"]) if first == name else (-own["ci_low"], -own["ci_high"]))
             interval = " to ".join(f"{end:{_FORM}}" for end in ends)
             title = _title(measure, own["k"])
@@ -145,7 +140,7 @@ def _compared(metrics: pl.DataFrame, differences: pl.DataFrame) -> list[Reason]:
                 f"{both[0] - both[1]:{_FORM}}, 95 % interval {interval})"
             )
             figures |= {f"{measure.name}_{key}" if number else key: own[key] for key in _FIGURES}
-        names = [OWN_ORDER if one == LOGGED else one for one in (first, other)]
+        names = [OWN_ORDER if ranking == LOGGED else ranking for ranking in (first, other)]
         reasons.append(Reason("ranking-compared", NOTE, f"{names[0]} {verb} {names[1]}: {'; '.join(parts)}.", figures))
     return reasons
 
@@ -154,8 +149,8 @@ def _title(measure: Measure, cutoff: int | None) -> str:
     return _MEAN_RANK if measure.name == "arp" else measure.title(cutoff or 0)
 
 
-def _against(evaluation: Evaluation, shares: Mapping[str, _Shares]) -> list[Reason]:
-    """What speaks against the values."""
+def _doubts(evaluation: Evaluation, shares: Mapping[str, _Shares]) -> list[Reason]:
+    """Reasons against the measures."""
     totals, reasons = evaluation.totals, list[Reason]()
     clicks = float(totals.sums[N_CLICKS])
     if clicks <= totals.rest.unweighted:
@@ -181,7 +176,7 @@ METRICS, DIFFERENCES = "metrics", "differences"
 
 
 def check_evaluation(given: EvaluationOptions) -> None:
-    """Raise UsageError if there is no ranking, or a value is out of range."""
+    """Raise UsageError without a ranking, or if an option is out of range."""
     if not (given.scores or given.rankings):
         raise UsageError(
             "nothing to evaluate: name a table of scores (--scores FILE), a TREC run (--rankings FILE) or click "
@@ -194,14 +189,14 @@ def check_evaluation(given: EvaluationOptions) -> None:
 
 
 def evaluate(job: Job, fitted: PreviousFit, given: EvaluationOptions, engine: Engine, result: Result) -> None:
-    """Evaluate rankings by clicks corrected for position bias, write the tables, and say what they show.
+    """Evaluate rankings by clicks corrected for position bias; write tables, and add headline and reasons.
 
     Raises:
-        PosbiasError: those of `open_rankings` and `read_judgments`; the baseline is none of the rankings.
+        PosbiasError: inputs cannot be read, or the baseline is not among the rankings.
     """
     name_propensities(fitted, result)
     log, theta = job.open_log(), fitted.theta
-    if not (log.raw is not None and log.raw.reads_lines):  # its columns are known: wrong files are refused at once
+    if not (log.raw is not None and log.raw.reads_lines):  # the schema is known: refuse invalid files early
         _baseline(given, open_rankings(given, log.roles, log.schema))
         if given.judgments is not None:
             read_judgments(given.judgments, log.roles, log.schema)
@@ -212,13 +207,13 @@ def evaluate(job: Job, fitted: PreviousFit, given: EvaluationOptions, engine: En
     names = (LOGGED, *rankings.names)
     options = RankingMeasures(len(names), given.cutoff, given.candidates, bends(fitted.hidden_slope))
     baseline = _baseline(given, rankings)
-    weigh_by = chosen.table, theta, given.min_propensity
-    by = (read, plan, rankings, *weigh_by, options, engine, result.progress)
-    evaluation, weights, are_ranks = evaluate_rankings(*by)
+    evaluation, weights, are_ranks = evaluate_rankings(
+        read, plan, rankings, chosen.table, theta, given.min_propensity, options, engine, result.progress
+    )
     judged = None
     if given.judgments is not None:
         judged = judged_lists(rankings, read_judgments(given.judgments, log.roles, log.schema), options)
-    holds = given.candidates == "page" and not plan.weighted  # independent pages, whose weights clicks do not move
+    holds = given.candidates == "page" and not plan.weighted  # pages independent, weights independent of clicks
     bound = Bound(given.bound, weights) if given.bound is not None and holds else None
     metrics = metric_table(evaluation, names, judged, bound)
     differences = difference_table(evaluation, names, baseline, judged)
@@ -226,49 +221,54 @@ def evaluate(job: Job, fitted: PreviousFit, given: EvaluationOptions, engine: En
     write_small_table(differences, result.folder, DIFFERENCES, csv=given.csv)
     result.reasons += smooth_curve_reasons(chosen)
     section = _section(evaluation, names[baseline], bound)
-    of_others = dict(zip(rankings.names, _shares_of(evaluation)[1:], strict=True))
+    shares = dict(zip(rankings.names, _missing_shares(evaluation)[1:], strict=True))
     result.content |= {
         "weights_from": weights_from(given.propensity, chosen),
         "evaluation": section,
         "rankings": [
             {"name": name, "file": file, **share}
-            for (name, share), file in zip(of_others.items(), rankings.files, strict=True)
+            for (name, share), file in zip(shares.items(), rankings.files, strict=True)
         ],
         "ranking_files": {str(source.path): source.digest() for source in rankings.sources},
     }
     result.printed += _metrics_table(metrics, given.cutoff)
-    result.facts += _lacks(evaluation, of_others, section)
-    if bound is not None:  # the larger of the two bounds stands nowhere, as each holds alone
+    result.facts += _basis_lines(evaluation, shares, section)
+    if bound is not None:  # the maximum of the two bounds is not a bound of this confidence
         bounded = metrics.filter(pl.col("hoeffding_bound").is_not_null()).head(_MOST_SHOWN)
-        of_each = "; ".join(
+        bounds = "; ".join(
             f"{row['ranking']} {row['hoeffding_bound']:{_FORM}} and {number_in_words(row['bernstein_bound'], _FORM)}"
             for row in bounded.iter_rows(named=True)
         )
         result.printed.append(
-            f"DCG@{given.cutoff} by IPS is at least, by Hoeffding and by empirical Bernstein: {of_each}. Each of the "
+            f"DCG@{given.cutoff} by IPS is at least, by Hoeffding and by empirical Bernstein: {bounds}. Each of the "
             f"two holds with probability {bound.confidence:g} for all {len(names)} rankings at once, and so for "
             "whichever of them is best"
         )
-    compared, own = _compared(metrics, differences), [OWN_ORDER, *rankings.names]
-    evens = [(number, evaluation.break_even(number, baseline)) for number in range(len(names)) if number != baseline]
-    by_cell = weights.cells, weights.propensity
-    held = [break_even_reason(own[number], own[baseline], even, *by_cell) for number, even in evens]
-    result.content["verdicts"] = [one.figures for one in held]
-    result.headline = _headline(compared)
+    compared, titles = _comparisons(metrics, differences), [OWN_ORDER, *rankings.names]
+    held = [
+        break_even_reason(
+            titles[number], titles[baseline], evaluation.break_even(number, baseline), weights.cells, weights.propensity
+        )
+        for number in range(len(names))
+        if number != baseline
+    ]
+    result.content["verdicts"] = [verdict.figures for verdict in held]
+    best = max(compared, key=lambda reason: reason.figures.get("difference") or -inf)
+    result.headline = best.sentence.rpartition(f"; {_MEAN_RANK}")[0]
     in_turn = chain.from_iterable(zip(compared[:_MOST_SHOWN], held, strict=False))
-    result.reasons += [*rankings.in_doubt(), *in_turn, *_against(evaluation, of_others)]
+    result.reasons += [*rankings.in_doubt(), *in_turn, *_doubts(evaluation, shares)]
     scores = " ".join(f"--scores {quote(named)}" for named in given.scores or ())
     files = scores or " ".join(f"--rankings {quote(named)}" for named in given.rankings or ())
     by_rank = " --order rank" if given.order == "rank" else ""
-    if are_ranks:  # else predict refuses them
+    if are_ranks:  # as `predict` requires
         result.next = f"posbias predict LOGS --propensities {quote(fitted.name)} {files}{by_rank} -o predicted"
 
 
 def _baseline(given: EvaluationOptions, rankings: Rankings) -> int:
-    """The number of the ranking that the others are compared with: the first, or the log's own where there is but one.
+    """Number of the baseline: as named, else the first of several rankings, else the log's own (0).
 
     Raises:
-        UsageError: none has that name.
+        UsageError: no ranking has the name.
     """
     named, names = given.baseline, (LOGGED, *rankings.names)
     if named is None:
@@ -279,7 +279,7 @@ def _baseline(given: EvaluationOptions, rankings: Rankings) -> int:
 
 
 def _section(evaluation: Evaluation, baseline: str, bound: Bound | None) -> dict[str, Any]:
-    """The section of the manifest that says what the values rest on."""
+    """Section of the manifest on the clicks, weights and options of an evaluation."""
     totals, options, (pareto_k, at_most) = evaluation.totals, evaluation.options, evaluation.pareto_k
     clicks = float(totals.sums[N_CLICKS])
     return {

@@ -1,4 +1,4 @@
-"""`predict`: how many more clicks other rankings would get than the log's, its table, and what it says."""
+"""`predict`: clicks that rankings would get compared with those of the log, tables and reasons."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,16 +45,17 @@ from posbias.io.stores.store import checked, merge_metadata, scan_part
 PREDICTIONS, BY_PART = "predictions", "predictions_by_part"
 _MOST_SHOWN = 12
 _MUCH_UNSUPPORTED, _MUCH_UNRANKED, _MUCH_EMPTY = 0.1, 0.01, 0.01
-_SEVERAL = 1.01, 1.2  # results at one position of a page at most; where their number is that of a sample by its clicks
-_WIDE = 1.5  # width of an interval of the slope that may hold both 1 and the 1/4 of cascades
+_MOST_RESULTS = 1.01  # largest mean number of results at a position of a page
+_MOST_RESULTS_BY_SAMPLE = 1.2  # the same if the number of pages is extrapolated from the clicks of a sample
+_WIDE = 1.5  # width of an interval of the slope that may contain both 1 and the 1/4 of cascades
 
 
 def job_of_prediction(job: Job, given: PredictionOptions) -> Job:
-    """The job that counts what is needed, with classes of queries kept apart.
+    """Extend a job to count classes of queries (--by), and validate it for predictions.
 
     Raises:
-        UsageError: impressions carry weights, days are not known, or a column cannot tell classes apart.
-        StatisticsError: statistics have decayed, or do not keep classes apart.
+        UsageError: impressions carry weights, days are unknown, or --by names a context or a reserved column.
+        StatisticsError: statistics have decayed, or lack the column of classes.
     """
     by = given.by
     if job.plan.weighted:
@@ -88,14 +89,14 @@ def job_of_prediction(job: Job, given: PredictionOptions) -> Job:
 
 
 def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Engine, result: Result) -> None:
-    """Predict the clicks per page of rankings, write the tables, and print what they show.
+    """Predict the clicks per page of rankings; write tables, and add headline and reasons to the result.
 
     Raises:
-        PosbiasError: those of `open_rankings`; a ranking has no document of the log.
+        PosbiasError: inputs cannot be read, positions are not ranks, or a ranking shares no document with the log.
     """
     name_propensities(fitted, result)
     chosen = choose_propensities(fitted.theta.propensities, "smooth")
-    with _opened(job, given, engine, result) as opened:
+    with _open_inputs(job, given, engine, result) as opened:
         (plan, statistics, rankings, days, pages, some_pages), table = opened, chosen.table
         variance = None if pages is None else pages.variance
         cut = days[len(days) // 2] if len(days) > 1 else None
@@ -146,7 +147,7 @@ def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Eng
     ]
     result.content["ranking_files"] = {str(source.path): source.digest() for source in rankings.sources}
     dampened = [one for one in predicted if one.is_dampened]
-    result.reasons += [*rankings.in_doubt(), _of_pages(slope), *_of_click_models(predicted, browsing)]
+    result.reasons += [*rankings.in_doubt(), _slope_reason(slope), *_browsing_reasons(predicted, browsing)]
     if dampened or (slope is not None and slope.rejects):
         result.next_if_refused = "posbias evaluate LOGS --models pbm,ubm,dbn -o judged"
     else:
@@ -168,28 +169,29 @@ def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Eng
         result.headline = _headline(predicted)
         held = [break_even_reason(one.name, OWN_ORDER, one.break_even, by.cells, by.theta) for one in predicted]
         result.content["verdicts"] = [one.figures for one in held]
-        result.reasons += chain.from_iterable(zip(map(_planned, predicted[:_MOST_SHOWN]), held, strict=False))
+        result.reasons += chain.from_iterable(zip(map(_prediction_reason, predicted[:_MOST_SHOWN]), held, strict=False))
         result.printed += _predictions_table(predicted)
         if counts.by is not None:
             result.printed += _classes_table(predicted, scopes, counts)
         result.next = f"posbias report {result.target} -o report.html"
-    result.reasons += _lacks(predicted, lost, clicks, known=covariance is not None)
-    for one in (ranking for ranking in predicted if ranking.whole.faded):  # it may have learned from these pages
-        higher = one.whole.halves[0] / one.whole.observed
-        result.reasons.append(reason("learned-from-these-clicks", {"ranking": one.name, "higher": higher}, cut=cut))
+    result.reasons += _gap_reasons(predicted, lost, clicks, known=covariance is not None)
+    for ranking in (ranking for ranking in predicted if ranking.whole.faded):  # may be trained on these pages
+        figures = {"ranking": ranking.name, "higher": ranking.whole.halves[0] / ranking.whole.observed}
+        result.reasons.append(reason("learned-from-these-clicks", figures, cut=cut))
     if given.trained_until is None:
         result.reasons.append(reason("training-dates-unknown"))
 
 
 def _check_ranks(counts: CountsOfPages, pages: PageTotals | None) -> None:
-    """Check positions by the number of all pages, which follows from the clicks of a sample of them."""
+    """Check that positions are ranks, by the number of pages, extrapolated from the clicks of a sample."""
     if pages is not None and pages.clicks:
         number = pages.pages * float(counts.cells[CLICKS].sum()) / pages.clicks
-        check_positions(counts.cells, counts.plan, number, _SEVERAL[number != pages.pages])
+        most = _MOST_RESULTS if number == pages.pages else _MOST_RESULTS_BY_SAMPLE
+        check_positions(counts.cells, counts.plan, number, most)
 
 
-def _of_pages(slope: PageSlope | None) -> Reason:
-    """What pages with better documents say of the prediction."""
+def _slope_reason(slope: PageSlope | None) -> Reason:
+    """Test of the prediction on pages of a query with better and worse documents; see `page_slope`."""
     if slope is None:
         return reason("pages-not-checked")
     low, high = slope.interval
@@ -199,8 +201,8 @@ def _of_pages(slope: PageSlope | None) -> Reason:
     return reason("pages-not-checked.too-few" if high - low > _WIDE else "pages-as-predicted", figures)
 
 
-def _of_click_models(predicted: Sequence[PredictedRanking], browsing: CellTheta | str) -> Iterator[Reason]:
-    """What the user browsing model predicts, where it predicts something else."""
+def _browsing_reasons(predicted: Sequence[PredictedRanking], browsing: CellTheta | str) -> Iterator[Reason]:
+    """Rankings for which the user browsing model predicts a different number of clicks."""
     if isinstance(browsing, str):
         yield reason("click-models-not-compared", why=browsing)
     for ranking in predicted:
@@ -222,22 +224,21 @@ def _of_click_models(predicted: Sequence[PredictedRanking], browsing: CellTheta 
         yield reason(code, figures, ours=ours, theirs=theirs)
 
 
-_Opened = tuple[StatisticsPlan, Parts, Rankings, list[date], PageTotals | None, pl.LazyFrame | None]
-"""Counts and rankings, ready to be compared: what was counted and the counts, the rankings in the ids of the log, its
-days in order, its pages and some of these; None and no days where they are not known."""
+_Inputs = tuple[StatisticsPlan, Parts, Rankings, list[date], PageTotals | None, pl.LazyFrame | None]
+"""Plan and parts of the counts, the rankings, days (sorted, empty if unknown), page totals, and sampled pages."""
 
 
 @contextmanager
-def _opened(job: Job, given: PredictionOptions, engine: Engine, result: Result) -> Generator[_Opened]:
-    """The counts of a log or of statistics, and the rankings.
+def _open_inputs(job: Job, given: PredictionOptions, engine: Engine, result: Result) -> Generator[_Inputs]:
+    """Open the counts of a log or of statistics, and the rankings.
 
     Raises:
-        UsageError: pages are of days on which rankings have still learned.
+        UsageError: pages are of days up to --trained-until.
     """
     if job.statistics:
         metadata = merge_metadata(job.statistics)
         types = scan_part(job.statistics[0].parts[0]).collect_schema()
-        names = {role: tuple(of.to_schema()) if isinstance(of := types[role], pl.Struct) else (role,) for role in PAIR}
+        names = {id_: tuple(own.to_schema()) if isinstance(own := types[id_], pl.Struct) else (id_,) for id_ in PAIR}
         rankings = open_rankings(given, Roles((), names[QUERY], names[DOC], None, None), types)
         result.content |= sections_of_log(metadata.plan, metadata.sources, metadata.rows)
         describe_reading(result, metadata.rows)
@@ -248,21 +249,21 @@ def _opened(job: Job, given: PredictionOptions, engine: Engine, result: Result) 
             yield metadata.plan, merged_parts(job.statistics, metadata, engine), rankings, days, pages, None
         return
     log = job.open_log(result)
-    if not (log.raw is not None and log.raw.reads_lines):  # its columns are known: wrong files are refused at once
+    if not (log.raw is not None and log.raw.reads_lines):  # the schema is known: refuse invalid files early
         open_rankings(given, log.roles, log.schema)
     read = read_log(log, job.plan, engine, result.progress)
     describe_log(result, job.plan, read)
     rankings = open_rankings(given, read.log.roles, read.log.schema)
     days = [] if read.days is None else read.days.in_order
     _check_days(days, given)
-    plan = replace(read.plan, model=by_position(read.plan).model)  # last clicks are looked at in some pages
+    plan = replace(read.plan, model=by_position(read.plan).model)  # last clicks are counted on sampled pages only
     parts = PartsWithFacts(read.statistics(plan))
     yield plan, parts, rankings, days, count_pages(read, read.plan), read.some_pages
     result.faults += faults_of_log(read, parts.facts, plan)
 
 
 def _check_days(days: Sequence[date], given: PredictionOptions) -> None:
-    """Raise UsageError for pages of days on which rankings have still learned."""
+    """Raise UsageError if days are not after --trained-until."""
     known = [] if given.trained_until is None else [day for day in days if day.isoformat() <= given.trained_until]
     if known:
         raise UsageError(
@@ -272,7 +273,7 @@ def _check_days(days: Sequence[date], given: PredictionOptions) -> None:
 
 
 def _rows(predicted: Sequence[PredictedRanking]) -> Iterator[dict[str, str | float]]:
-    """A row a ranking."""
+    """Rows of `predictions.parquet`, one per ranking."""
     for ranking in predicted:
         one, browsing = ranking.whole, nan if ranking.by_browsing is None else ranking.by_browsing
         yield {
@@ -291,14 +292,14 @@ def _rows(predicted: Sequence[PredictedRanking]) -> Iterator[dict[str, str | flo
 
 
 def _difference(one: Prediction) -> dict[str, float]:
-    """The columns that both tables begin with."""
+    """Columns that both tables begin with."""
     ends = dict(zip(("ci_low", "ci_high"), one.interval, strict=True))
     clicks = one.observed + one.difference
     return {"clicks_per_page": clicks, "difference": one.difference, "std_error": one.std_error, **ends}
 
 
 def _rows_by_part(predicted: Sequence[PredictedRanking], scopes: Sequence[Scope]) -> Iterator[dict[str, str | float]]:
-    """A row for each ranking and part of the clicks."""
+    """Rows of `predictions_by_part.parquet`, one per ranking and scope with pages."""
     for ranking in predicted:
         for scope, one in zip(scopes[1:], ranking.by_scope[1:], strict=True):
             if one.pages:
@@ -308,7 +309,7 @@ def _rows_by_part(predicted: Sequence[PredictedRanking], scopes: Sequence[Scope]
 
 
 def _table(rows: Iterable[Mapping[str, str | float]]) -> pl.DataFrame:
-    """A table of names and numbers; null where there is no number."""
+    """Table of rows, with nulls for NaN and infinities."""
     numbers = cs.float()
     return pl.DataFrame([*rows]).with_columns(pl.when(numbers.is_finite()).then(numbers))
 
@@ -324,6 +325,7 @@ def _interval(ends: tuple[float, float], observed: float) -> str:
 
 
 def _predictions_table(predicted: Sequence[PredictedRanking]) -> list[Printed]:
+    """Print the predictions over all clicks."""
     shown = [(ranking.whole, ranking.whole.observed, ranking.by_browsing) for ranking in predicted]
     by_browsing = ("" if browsing is None else _percent(browsing, observed) for _, observed, browsing in shown)
     columns = [
@@ -345,7 +347,7 @@ def _predictions_table(predicted: Sequence[PredictedRanking]) -> list[Printed]:
 def _classes_table(
     predicted: Sequence[PredictedRanking], scopes: Sequence[Scope], counts: CountsOfPages
 ) -> list[Printed]:
-    """The table of the classes of queries."""
+    """Print the predictions by class of queries."""
     shown = [
         (ranking.name, scope.part[1], one)
         for ranking in predicted
@@ -365,7 +367,7 @@ def _classes_table(
 
 
 def _headline(predicted: Sequence[PredictedRanking]) -> str:
-    """How many more clicks the best ranking gets."""
+    """Sentence on the ranking with the largest predicted difference."""
     best = max(predicted, key=lambda ranking: ranking.whole.difference / ranking.whole.observed)
     one, of = best.whole, f"of {plural(len(predicted), 'rankings')}, " if len(predicted) > 1 else ""
     more = f"{_percent(one.difference, one.observed)} clicks ({_interval(one.interval, one.observed)})"
@@ -373,8 +375,8 @@ def _headline(predicted: Sequence[PredictedRanking]) -> str:
     return f"{of}{best.name} would get {'most: ' if of else ''}{more} against {OWN_ORDER}{unsure}"
 
 
-def _planned(ranking: PredictedRanking) -> Reason:
-    """The prediction of a ranking, and what an A/B test of it takes."""
+def _prediction_reason(ranking: PredictedRanking) -> Reason:
+    """Prediction of a ranking, and the size of an A/B test of it."""
     one = ranking.whole
     difference, interval = _percent(one.difference, one.observed), _interval(one.interval, one.observed)
     text, details = f"{ranking.name}: {difference} clicks per page (95 % interval {interval}).", ""
@@ -402,8 +404,15 @@ def _planned(ranking: PredictedRanking) -> Reason:
     return Reason("clicks-predicted", NOTE, f"{text} {planning} {smallest}", figures, details)
 
 
-def _lacks(predicted: Sequence[PredictedRanking], lost: float, clicks: float, *, known: bool) -> Iterator[Reason]:
-    """Clicks, errors of propensities and documents that are missing."""
+def _gap_reasons(predicted: Sequence[PredictedRanking], lost: float, clicks: float, *, known: bool) -> Iterator[Reason]:
+    """Gaps of the predictions: clicks without propensity, unknown errors, unseen documents, missing scores.
+
+    Args:
+        predicted: predictions.
+        lost: clicks without a propensity.
+        clicks: all clicks of the log.
+        known: whether errors of propensities are known.
+    """
     if lost:
         yield unweighted_reason(lost, clicks, "predictions are of the other positions only")
     if not known:
