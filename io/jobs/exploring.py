@@ -1,4 +1,4 @@
-"""`explore`: what a fit says of what to show next, query by query, and the tables of its plan."""
+"""`explore`: plan swaps of positions and documents to show on further pages, from a fit."""
 
 import shlex
 from collections.abc import Callable, Generator, Iterator
@@ -38,7 +38,7 @@ FILES = (*FIT_FILES, f"{ATTRACTIVENESS_FILE}.parquet")
 WIDTHS, SWAPS, DOCUMENTS = "widths.parquet", "swaps.parquet", "documents.parquet"
 OTHER_POSITION, PAGES = "other_position", "pages"
 MARK = "experiment"
-"""The column that the examples mark pages in."""
+"""Column that marks pages, in examples."""
 
 _AGAIN = "Run `posbias fit` again."
 _ROWS_AT_ONCE = 1 << 18
@@ -48,21 +48,21 @@ _WIDTHS = {
     "with_best_swap": ("width_with_best_swap", "best swap\nalone"),
     "with_plan": ("width_with_plan", "with the\nplan"),
 }
-"""Columns of widths, and their headings in print, by when they hold."""
+"""Column of widths and its printed heading, by scenario."""
 
 
 def explore(fit: Location, result: Result, *, pages: int, top: int, ucb: float | None) -> None:
-    """Plan which positions to swap on further pages, and which documents to show, to learn most.
+    """Plan which positions to swap, and which documents to show, on further pages, for the most information.
 
     Args:
-        fit: the directory that `fit` or `run` wrote.
-        result: gets the plan, the widths of intervals and the documents.
-        pages: how many further pages there are.
-        top: how many documents count as the best of a query.
-        ucb: orders documents by mean attractiveness and so many standard deviations; None by the 97.5 % quantile.
+        fit: directory that `fit` or `run` wrote.
+        result: receives the plan, widths of intervals, and documents.
+        pages: number of further pages.
+        top: number of best documents of a query.
+        ucb: ranks documents by mean attractiveness plus `ucb` standard deviations; None by the 97.5 % quantile.
 
     Raises:
-        PosbiasError: the fit cannot be read, or nothing can be planned from it.
+        PosbiasError: the fit cannot be read, or admits no plan.
     """
     if ucb is not None and not 0 <= ucb < inf:
         raise UsageError(f"--ucb {ucb:g}: must be at least 0, and finite, e.g. 2.")
@@ -79,7 +79,7 @@ def explore(fit: Location, result: Result, *, pages: int, top: int, ucb: float |
         with parquet_errors(path):
             number = int(parquet.read_metadata(path).num_rows)
         with result.progress.stage("choosing documents", number, unit="documents") as stage:
-            for _ in write_in_one_file(_chosen(explored, top, ucb, totals, stage), result.folder / DOCUMENTS):
+            for _ in write_in_one_file(_promising(explored, top, ucb, totals, stage), result.folder / DOCUMENTS):
                 pass
     result.content["documents"] = {"top": top, "ucb": ucb, **totals}
     result.facts.append(
@@ -90,7 +90,7 @@ def explore(fit: Location, result: Result, *, pages: int, top: int, ucb: float |
 
 
 def _plan_swaps(explored: StoredFit, known: DesignInputs, pages: int, result: Result) -> None:
-    """Plan swaps of positions, and say what they are worth."""
+    """Plan swaps of positions; write widths and swaps, and add headline, facts and next step to the result."""
     with result.progress.stage("planning swaps"):
         plan = make_plan(known.curves(), pages)
     cells, pages_of_swap = explored.table.select(explored.plan.cell_columns), pages_of(plan)
@@ -100,11 +100,11 @@ def _plan_swaps(explored: StoredFit, known: DesignInputs, pages: int, result: Re
         "with_best_swap": plan.alone[plan.best],
         "with_plan": plan.planned,
     }
-    # a row a cell: the interval of log propensity now, and after the further pages; what has none is infinite
+    # widths of intervals of log propensity by cell, now and after the further pages; infinite without an interval
     columns = {"std_error": plan.now.std_error} | {
         _WIDTHS[name][0]: outcome.width for name, outcome in outcomes.items()
     }
-    widths = cells.with_columns(pl.Series(name, np.asarray(of, np.float64)) for name, of in columns.items())
+    widths = cells.with_columns(pl.Series(name, np.asarray(values, np.float64)) for name, values in columns.items())
     widths.write_parquet(result.folder / WIDTHS)
     _swaps_table(plan).write_parquet(result.folder / SWAPS)
     planned = sorted(pages_of_swap.items())
@@ -162,19 +162,24 @@ def _width(width: float) -> str:
 
 @contextmanager
 def open_explored(place: Location) -> Generator[tuple[StoredFit, DesignInputs]]:
-    """The fit in a directory that `fit` or `run` wrote, and what its cells say of further pages.
+    """Open a fit in a directory that `fit` or `run` wrote, with the inputs of a design.
 
     Raises:
-        LogFormatError: it is damaged, older than what is needed, or was replaced while it was read.
-        UsageError: what the directory holds is no fit, or one of a kind from which nothing can be planned.
+        LogFormatError: the fit is damaged, too old, or was replaced while it was read.
+        UsageError: the directory holds no fit, or a fit that admits no plan.
     """
     with open_stored(place, FILES) as stored:
         fit = fit_in(stored, str(stored.folder))
-        yield fit, _known(fit)
+        yield fit, _design_inputs(fit)
 
 
-def _known(fit: StoredFit) -> DesignInputs:
-    """What its cells say; refused where swaps do not move documents between them, or errors are not of its clicks."""
+def _design_inputs(fit: StoredFit) -> DesignInputs:
+    """Inputs of a design.
+
+    Raises:
+        LogFormatError: the fit lacks shared clicks or strata.
+        UsageError: swaps do not move documents between its cells, or its errors do not follow from counts of clicks.
+    """
     methods = (ConditionalEstimator.name, RandomizedEstimator.name)
     plan, estimate = fit.plan, fit.estimate
     reasons = {
@@ -227,7 +232,7 @@ def _known(fit: StoredFit) -> DesignInputs:
 
 
 def _swaps_table(plan: Plan) -> pl.DataFrame:
-    """One row per swap, the best first: what becomes of the intervals if it has all pages, and its part in the plan."""
+    """One row per swap, best first: intervals if it has all pages, and its pages in the plan."""
     pages = pages_of(plan)
     rows = [
         {
@@ -243,21 +248,20 @@ def _swaps_table(plan: Plan) -> pl.DataFrame:
         }
         for swap, outcome in plan.alone.items()
     ]
-    whole = {POSITION: pl.Int32, OTHER_POSITION: pl.Int32}
-    return pl.DataFrame(rows, schema_overrides=whole)
+    return pl.DataFrame(rows, schema_overrides={POSITION: pl.Int32, OTHER_POSITION: pl.Int32})
 
 
 def pages_of(plan: Plan) -> dict[tuple[int, int], int]:
-    """How many pages each swap of the plan has: whole ones, all together N."""
+    """Round the shares of swaps to whole pages that sum to N."""
     ends = np.rint(np.cumsum(list(plan.shares.values())) * plan.pages).astype(np.int64)
     return dict(zip(plan.shares, np.diff(ends, prepend=0).tolist(), strict=True))
 
 
 def whole_queries(fit: StoredFit) -> Iterator[pl.DataFrame]:
-    """Attractiveness in pieces of whole queries; beside a query, some 2^18 rows are held at a time.
+    """Read attractiveness in batches of whole queries, of about 2^18 rows or one query.
 
     Raises:
-        LogFormatError: there is no such table, or it holds what no fit writes.
+        LogFormatError: the table is missing or damaged.
     """
     parquet: Any = import_module("pyarrow.parquet")
     to_polars = cast("Callable[[object], pl.DataFrame]", pl.from_arrow)  # pyright: ignore[reportUnknownMemberType]
@@ -286,10 +290,10 @@ def whole_queries(fit: StoredFit) -> Iterator[pl.DataFrame]:
         yield held
 
 
-def _chosen(
+def _promising(
     explored: StoredFit, top: int, ucb: float | None, totals: dict[str, int], stage: Stage
 ) -> Iterator[pl.DataFrame]:
-    """The documents that may be among the best of their query, counted on the way."""
+    """Documents that may be among the `top` of their query; add counts to `totals`."""
     for pairs in whole_queries(explored):
         worth = most_promising_documents(pairs, explored.plan.context, top, ucb)
         totals["queries"] += pairs[QUERY].n_unique()

@@ -1,4 +1,4 @@
-"""`export`: a ranker as the files that a search engine loads, scored back; and an engine's answer held against it."""
+"""`export`: write a ranker for a search engine, verify its scores, and compare an engine's response with it."""
 
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -25,11 +25,10 @@ from posbias.io.serving.bundle import write_export
 from posbias.io.training.laid_out import Feature
 from posbias.io.training.rankers import StoredModel, open_new_documents, read_model
 
-_ROWS, _SEED = 4000, 0
-_MOST_REAL_ROWS = 20_000
+_LIMIT_ROWS, _SEED = 4000, 0  # rows at split points, to verify scores on
+_MOST_TABLE_ROWS = 20_000
 _LARGEST_OF_SOLR = 1_000_000  # bytes of ZooKeeper's buffer
-_TOLERANCE = 1e-4
-"""What a score of an answer may be off: its features are printed as singles."""
+_TOLERANCE = 1e-4  # of scores: engines print features in single precision
 
 _MEMORY = 256 << 20
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,59}")
@@ -37,7 +36,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,59}")
 
 @dataclass(frozen=True)
 class Ranker:
-    """A ranker of trees, and as its engine has it."""
+    """A ranker of trees, and its form in an engine."""
 
     stored: StoredModel
     features: tuple[Feature, ...]
@@ -45,23 +44,23 @@ class Ranker:
     model: EngineModel
 
     def label(self, number: int) -> str:
-        """A feature of the engine by its name there, and in the ranker."""
+        """Name a feature of the engine, with its name in the ranker if different."""
         name, feature = self.model.ensemble.names[number], self.features[self.model.original[number]].name
         return name if name == feature else f"{name} ({feature})"
 
     @contextmanager
     def scoring(self) -> Generator[Callable[[Floats], Floats]]:
-        """Yield LightGBM's scores of rows, shape (n, F)."""
+        """Yield a function that scores rows, shape (n, F), by LightGBM."""
         with self.stored.scoring() as scored:
             yield lambda rows: scored(pl.DataFrame(), np.ascontiguousarray(rows))
 
 
 def open_ranker(place: Location, request: ServingOptions) -> Ranker:
-    """Read a ranker, and write its trees as the engine has them.
+    """Read a ranker and convert it to the engine's form.
 
     Raises:
-        LogFormatError: it is damaged.
-        UsageError: the engine cannot carry something of it.
+        LogFormatError: the ranker is damaged.
+        UsageError: the engine cannot represent the ranker, or the name is invalid.
     """
     if not _NAME.fullmatch(request.name):
         raise UsageError(
@@ -94,31 +93,28 @@ def open_ranker(place: Location, request: ServingOptions) -> Ranker:
 
 
 def export(ranker: Ranker, request: ServingOptions, result: Result) -> None:
-    """Write the files of an export, score it back, and say how far it agrees with LightGBM."""
+    """Write the files of an export; verify its scores against LightGBM, and report the agreement."""
     model, engine = ranker.model, request.engine
     is_single = model.arithmetic.features is np.float32
     with result.progress.stage("scoring back"), ranker.scoring() as scored:
-        rows = rows_at_limits(ranker.ensemble, _ROWS, _SEED, single=is_single, tiny=engine != "solr")
+        rows = rows_at_limits(ranker.ensemble, _LIMIT_ROWS, _SEED, single=is_single, tiny=engine != "solr")
         checks, rounded = {"at_limits": _agreement(model, scored(rows), rows)}, 0
         if request.features:
-            given = _rows_of(request.features, ranker.features)[1]
+            given = _read_features(request.features, ranker.features)[1]
             seen = given.astype(np.float32).astype(np.float64) if is_single else given
             checks["features"] = _agreement(model, expected := scored(seen), seen)
             rounded = int((np.abs(expected - scored(given)) > _TOLERANCE).sum()) if is_single else 0
-    worst = max(checks.values(), key=lambda each: (not each.holds, each.largest_difference))
+    worst = max(checks.values(), key=lambda check: (not check.holds, check.largest_difference))
     names, text = model.ensemble.names, len(model.text.encode())
     figures = asdict(worst) | {"share_swapped": worst.swapped / max(worst.pairs, 1)}
-    n_rows, code = (
-        sum(each.rows for each in checks.values()),
-        "engine-scores" if worst.holds else "engine-scores-differ",
-    )
-    scored_back = reason(code, figures, engine=engine, checked=n_rows, swapped_pairs=worst.swapped)
-    result.reasons.append(scored_back)
+    n_rows, code = sum(check.rows for check in checks.values()), "engine-scores" + "-differ" * (not worst.holds)
+    result.reasons.append(reason(code, figures, engine=engine, checked=n_rows, swapped_pairs=worst.swapped))
     if rounded:
-        result.reasons.append(reason("features-rounded", {"rounded": rounded, "of": n_rows - _ROWS}, engine=engine))
+        figures = {"rounded": rounded, "of": n_rows - _LIMIT_ROWS}
+        result.reasons.append(reason("features-rounded", figures, engine=engine))
     if sets := sorted({model.original[number] for number in model.ensemble.sets}):
-        of_text = listed([ranker.features[number].name for number in sets])
-        result.reasons.append(reason("text-as-sets", {"sets": len(model.ensemble.sets)}, names=of_text))
+        text_features = listed([ranker.features[number].name for number in sets])
+        result.reasons.append(reason("text-as-sets", {"sets": len(model.ensemble.sets)}, names=text_features))
     if engine == "solr" and text > _LARGEST_OF_SOLR:
         result.reasons.append(reason("model-large-for-solr", {"bytes": text}))
     defaults = {name: value for name, value in model.defaults.items() if not isnan(value)}
@@ -136,7 +132,7 @@ def export(ranker: Ranker, request: ServingOptions, result: Result) -> None:
         "n_features": len(names),
         "lift": f"{model.lift:.6g}",
         "again": again,
-        "reasons": "\n".join(f"- {each.sentence}" for each in result.reasons),
+        "reasons": "\n".join(f"- {entry.sentence}" for entry in result.reasons),
     }
     write_export(model, ranker.features, result.folder, name=request.name, words=words)
     result.content["schema"] = "posbias.export"
@@ -150,7 +146,7 @@ def export(ranker: Ranker, request: ServingOptions, result: Result) -> None:
         "defaults": defaults,
         "lift": model.lift,
         "bytes": text,
-        "agreement": {name: {**asdict(each), "holds": each.holds} for name, each in checks.items()},
+        "agreement": {name: {**asdict(check), "holds": check.holds} for name, check in checks.items()},
     }
     sizes = f"{plural(len(ranker.ensemble.trees), 'trees')} and {plural(len(names), 'features')}"
     result.headline = f"a ranker of {sizes} is written for {engine}"
@@ -166,26 +162,26 @@ def _agreement(model: EngineModel, expected: Floats, rows: Floats) -> Agreement:
     return agreement(expected, scores, model.lift, is_double=is_double)
 
 
-def _rows_of(tables: Sequence[str], features: Sequence[Feature]) -> tuple[list[str], Floats]:
-    """Documents and features of tables, the first rows of them."""
+def _read_features(tables: Sequence[str], features: Sequence[Feature]) -> tuple[list[str], Floats]:
+    """Documents and features, shape (n, F), of about the first `_MOST_TABLE_ROWS` rows of tables."""
     documents = open_new_documents(tables, (), (), features)
     docs, rows = list[str](), [np.zeros((0, len(features)))]
     for keys, values in documents.chunks(_MEMORY):
         docs += keys[DOC].cast(pl.String).to_list()
         rows.append(values)
-        if len(docs) >= _MOST_REAL_ROWS:
+        if len(docs) >= _MOST_TABLE_ROWS:
             break
     return docs, np.concatenate(rows)
 
 
 def smoke(ranker: Ranker, request: ServingOptions, result: Result, hits: list[Hit]) -> None:
-    """Hold an engine's scores, features and order against the ranker.
+    """Compare scores, features and order of an engine's response with the ranker.
 
     Args:
-        ranker: the one that was exported.
-        request: as it was exported.
-        result: gets the comparison.
-        hits: of an engine's answer.
+        ranker: the exported ranker.
+        request: the options of its export.
+        result: receives the comparison.
+        hits: hits of the response.
     """
     model, engine = ranker.model, request.engine
     logged, scores = logged_features(model, hits), np.array([hit.score for hit in hits])
@@ -199,7 +195,8 @@ def smoke(ranker: Ranker, request: ServingOptions, result: Result, hits: list[Hi
     figures |= {"largest_difference": float(np.abs(off - added).max()), "swapped": int(swapped.sum())}
     numbers = [number for number in range(len(model.ensemble.names)) if number not in model.ensemble.sets]
     never, lacking = (
-        [ranker.label(number) for number in numbers if np.isnan(of[:, number]).all()] for of in (logged, logged[is_off])
+        [ranker.label(number) for number in numbers if np.isnan(rows[:, number]).all()]
+        for rows in (logged, logged[is_off])
     )
     code = "answer-agrees" if not is_off.any() else "answer-differs.missing" if lacking else "answer-differs"
     result.reasons.append(reason(code, figures, engine=engine, names=listed(lacking)))
@@ -210,42 +207,42 @@ def smoke(ranker: Ranker, request: ServingOptions, result: Result, hits: list[Hi
         result.reasons.append(reason("feature-never-there", values, names=listed(never)))
     differing = _differing(ranker, request, hits, logged) if request.features else []
     if differing:
-        names = listed([str(each["feature"]) for each in differing])
+        names = listed([str(row["feature"]) for row in differing])
         result.reasons.append(reason("features-differ", {"features": len(differing)}, names=names))
-        gaps = ("missing" if each["largest"] is None else f"{each['largest']:.3g}" for each in differing)
+        gaps = ("missing" if row["largest"] is None else f"{row['largest']:.3g}" for row in differing)
         columns = (
-            Column("feature", first(each["feature"] for each in differing), label=True, text=True),
-            Column("differ", first(f"{each['differ']:,} of {each['of']:,}" for each in differing)),
+            Column("feature", first(row["feature"] for row in differing), label=True, text=True),
+            Column("differ", first(f"{row['differ']:,} of {row['of']:,}" for row in differing)),
             Column("largest difference", first(gaps)),
-            Column("for example", first(each["doc"] for each in differing), text=True),
+            Column("for example", first(row["doc"] for row in differing), text=True),
         )
         result.printed += ["features that are not those of the table", PrintedTable(columns)]
     result.content["schema"] = "posbias.smoke"
-    found = {"added": added, "never_there": never, "features": differing}
-    result.content["export"] = {"engine": engine, **figures, **found}
+    comparison = {"added": added, "never_there": never, "features": differing}
+    result.content["export"] = {"engine": engine, **figures, **comparison}
     order = f"{plural(figures['swapped'], 'pairs')} in another order" if swapped.any() else "in the ranker's order"
     result.headline = f"{plural(len(hits), 'hits')} of {engine}, {order}"
 
 
 def _differing(ranker: Ranker, request: ServingOptions, hits: list[Hit], logged: Floats) -> list[dict[str, Any]]:
-    """The features whose logged values no row of the tables has for the document, the most often differing first."""
-    docs, rows = _rows_of(request.features or (), ranker.features)
+    """Features whose logged values differ from all rows of the document in the tables, most differences first."""
+    docs, rows = _read_features(request.features or (), ranker.features)
     given = ranker.model.rows(rows)
-    of_doc = dict[str, list[int]]()
+    rows_by_doc = dict[str, list[int]]()
     for number, doc in enumerate(docs):
-        of_doc.setdefault(doc, []).append(number)
-    known = [number for number, hit in enumerate(hits) if hit.doc in of_doc]
+        rows_by_doc.setdefault(doc, []).append(number)
+    known = [number for number, hit in enumerate(hits) if hit.doc in rows_by_doc]
     if not known:
         raise UsageError(
             f"--features: no document of the answer is in it; the first is {hits[0].doc!r}, and that of the table "
             f"{docs[0] if docs else ''!r}. Name a table with the ids of the index."
         )
-    found = list[dict[str, Any]]()
+    differing = list[dict[str, Any]]()
     for column in range(len(ranker.model.ensemble.names)):
         is_set, gaps = column in ranker.model.ensemble.sets, list[tuple[float, str]]()
         for number in known:
-            values, value = given[of_doc[hits[number].doc], column], logged[number, column]
-            if is_set:  # a query that does not match gives none, or 0
+            values, value = given[rows_by_doc[hits[number].doc], column], logged[number, column]
+            if is_set:  # without a match, missing or 0
                 values, value = np.nan_to_num(values), np.nan_to_num(value)
             gap = np.where(np.isnan(values) & np.isnan(value), 0.0, np.abs(values - value))
             close = gap <= 1e-6 * np.maximum(1.0, np.abs(np.nan_to_num(values)))
@@ -255,5 +252,5 @@ def _differing(ranker: Ranker, request: ServingOptions, hits: list[Hit], logged:
             finite = [gap for gap, _ in gaps if np.isfinite(gap)]
             largest = max(finite, default=None)
             figures = {"differ": len(gaps), "of": len(known), "largest": largest, "doc": gaps[0][1]}
-            found.append({"feature": ranker.label(column), **figures})
-    return sorted(found, key=lambda each: -each["differ"])
+            differing.append({"feature": ranker.label(column), **figures})
+    return sorted(differing, key=lambda row: -row["differ"])
