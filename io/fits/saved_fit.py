@@ -396,8 +396,9 @@ class StoredFit(PreviousFit):
     def shared_clicks(self) -> Floats | None:
         """Number of clicks that compare two cells, shape (K, K); None if not stored."""
         matrices = self.theta.covariance
-        known = matrices is not None and SHARED_CLICKS in matrices.columns
-        return square_matrix(matrices[SHARED_CLICKS]) if known else None
+        if matrices is None or SHARED_CLICKS not in matrices.columns:
+            return None
+        return square_matrix(matrices[SHARED_CLICKS])
 
 
 POWER = "power:"

@@ -107,7 +107,8 @@ def export(ranker: Ranker, request: ServingOptions, result: Result) -> None:
     worst = max(checks.values(), key=lambda check: (not check.holds, check.largest_difference))
     names, text = model.ensemble.names, len(model.text.encode())
     figures = asdict(worst) | {"share_swapped": worst.swapped / max(worst.pairs, 1)}
-    n_rows, code = sum(check.rows for check in checks.values()), "engine-scores" + "-differ" * (not worst.holds)
+    n_rows = sum(check.rows for check in checks.values())
+    code = "engine-scores" if worst.holds else "engine-scores-differ"
     result.reasons.append(reason(code, figures, engine=engine, checked=n_rows, swapped_pairs=worst.swapped))
     if rounded:
         figures = {"rounded": rounded, "of": n_rows - _LIMIT_ROWS}
