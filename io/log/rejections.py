@@ -17,7 +17,7 @@ from posbias.io.log.faults import clicks_in_rows, faults_in, is_top, of_ids, sho
 from posbias.io.log.lists import Finding, find_click_words, find_timestamp_format, holds_times
 from posbias.io.log.scan import FILE, ROW, TEXT_SEPARATORS, header_of, reading, schema_of, separator_of
 from posbias.io.log.sources import read_end
-from posbias.io.log.sql import sql_of_click, sql_option, sql_without
+from posbias.io.log.sql import sql_negated, sql_of_click, sql_option, sql_without
 
 CLICKED_TWICE = "a clicked result is one row as an impression and another one as a click"
 _SHOWN = 3
@@ -196,6 +196,22 @@ def _places(log: Log, code: int) -> list[str]:
     return places
 
 
+def _advice_on_base(log: Log) -> str:
+    """Advice on positions below the first one, by the positions of all rows."""
+    base, column = log.request.rules.position_base, log.roles.position
+    with reading([*log.sources, *log.click_sources]):
+        shown = shown_at(log.impressions)
+    smallest, largest = min(shown) + base - 1, max(shown) + base - 1
+    if smallest < largest < 0 and column is not None:
+        return f"All positions are negative. If {largest} is the top, read them with {sql_negated(column)}."
+    if is_top(min(shown), shown):
+        return f"Positions count from {base} here. If this log counts from {smallest}, use --position-base {smallest}."
+    if find_shifted_pages(log.impressions.head(_FIRST_ROWS).collect(engine="streaming"), log.roles.cell):
+        return f"Some pages count from {smallest}, and most from {smallest + 1}: `posbias check` says which."
+    few = f"few rows have it, beside those of {smallest + 1}"
+    return f"{smallest} seems to mean that the position is unknown: {few}."
+
+
 def _advice(log: Log, code: int) -> str:
     """What to do about rows that are rejected for one reason; empty where nothing is known."""
     match code:
@@ -207,17 +223,7 @@ def _advice(log: Log, code: int) -> str:
                 return how
             return f"{how} --timestamp none leaves {times!r} out, which no option names.".strip()
         case RowRejection.POSITION_BELOW_BASE:
-            base = log.request.rules.position_base
-            with reading([*log.sources, *log.click_sources]):
-                shown = shown_at(log.impressions)
-            smallest = min(shown) + base - 1
-            if is_top(min(shown), shown):
-                use = f"use --position-base {smallest}"
-                return f"Positions count from {base} here. If this log counts from {smallest}, {use}."
-            if find_shifted_pages(log.impressions.head(_FIRST_ROWS).collect(engine="streaming"), log.roles.cell):
-                return f"Some pages count from {smallest}, and most from {smallest + 1}: `posbias check` says which."
-            few = f"few rows have it, beside those of {smallest + 1}"
-            return f"{smallest} seems to mean that the position is unknown: {few}."
+            return _advice_on_base(log)
         case RowRejection.PAGE_INVALID:
             base = 1 if log.rules.paging is None else log.rules.paging.base
             return f"Pages count from {base} here. If this log counts them from {1 - base}, use --page-base {1 - base}."

@@ -116,6 +116,12 @@ def sql_counted_from(column: str, shift: int, condition: str) -> str:
     return sql_option(f"SELECT * REPLACE ({number} AS {name}) FROM {VIEW}")
 
 
+def sql_negated(column: str) -> str:
+    """The option that reads the numbers of a column with the opposite sign, for messages."""
+    name = sql_name(column)
+    return sql_option(f"SELECT * REPLACE (-CAST({name} AS BIGINT) AS {name}) FROM {VIEW}")
+
+
 def sql_of_places(page: Sequence[str], position: str, base: int) -> str:
     """The option that numbers the rows of each page from `base` on in the order of their positions, for messages."""
     name, by = sql_name(position), ", ".join(map(sql_name, page))

@@ -1,5 +1,6 @@
 """Positions that begin anew on each results page, and clicks that are told by ranks, are read right or not at all."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,15 @@ def test_ranks_of_the_clicks_of_a_page_beside_its_list_are_read_with_one_or_seve
     assert several.equals(expected)
     assert one["statistics"]["clicks"] == log.filter(WAS_CLICKED)["session"].n_unique()
     assert "--click-ranks 0" in refused.stderr
+
+
+def test_negative_positions_are_refused_with_the_query_that_reads_them_from_the_top(
+    run_in_process: Run, tmp_path: Path, log: pl.DataFrame, expected: pl.DataFrame
+) -> None:
+    log.with_columns(-POSITION).write_parquet(tmp_path / "log.parquet")
+
+    refused = run_in_process("collect", "log.parquet", "-o", "out")
+    words = shlex.split(" ".join(refused.stderr.split()).partition("read them with ")[2].partition(". Fix")[0])
+
+    assert refused.returncode == 2
+    assert result_of(run_in_process, tmp_path, "log.parquet", *words)[0].equals(expected)
