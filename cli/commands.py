@@ -31,15 +31,14 @@ def run(
 
     Example: posbias run logs/*.parquet -o result
     """
-    from posbias.cli.work.execution import run_job
-    from posbias.cli.work.requests import job_of_fit, model_to_fit, training_request
+    from posbias.cli.work import execution, requests
     from posbias.io.jobs.fit import CellFit
     from posbias.io.jobs.training import write_training_files
 
-    files = training_request(training)
-    model = model_to_fit(counting, estimation, training, log, training.propensity)
+    files = requests.training_request(training)
+    model = requests.model_to_fit(counting, estimation, training, log, training.propensity)
     model.check_weights(files.layout, files.weights.options)
-    job = job_of_fit(model, logs, log, counting, files)
+    job = requests.job_of_fit(model, logs, log, counting, files)
 
     def work(engine: "Engine", result: "Result") -> None:
         data, weigh = model.fit(job, engine, result)
@@ -48,7 +47,8 @@ def run(
             result.next = f"posbias train LOGS --features TABLE --propensities {result.target} -o ranker"
 
     options = plain_options(log, counting, estimation, training)
-    return run_job("run", job, log, output, printing, options, [*files.features.tables, *model.also_read], work)
+    also_read = [*files.features.tables, *model.also_read]
+    return execution.run_job("run", job, log, output, printing, options, also_read, work)
 
 
 def collect(
@@ -134,14 +134,13 @@ def fit(
 
     Example: posbias fit statistics/2026-01-* -o fit
     """
-    from posbias.cli.work.execution import run_job
-    from posbias.cli.work.requests import job_of_fit, model_to_fit
+    from posbias.cli.work import execution, requests
     from posbias.io.jobs.each_value import check_column, fit_each
     from posbias.io.jobs.fit import CellFit
 
     options = plain_options(log, counting, decay=decay) | plain_options(estimation, features, for_each=for_each)
-    model = model_to_fit(counting, estimation, features, log)
-    job = job_of_fit(model, inputs, log, counting, decay=decay)
+    model = requests.model_to_fit(counting, estimation, features, log)
+    job = requests.job_of_fit(model, inputs, log, counting, decay=decay)
     if for_each is not None and isinstance(model, CellFit):
         check_column(job, for_each, model)
 
@@ -151,7 +150,7 @@ def fit(
         else:
             model.fit(job, engine, result)
 
-    return run_job("fit", job, log, output, printing, options, model.also_read, work)
+    return execution.run_job("fit", job, log, output, printing, options, model.also_read, work)
 
 
 def explore(
@@ -188,12 +187,14 @@ def compare(
 
     Example: posbias compare last_week this_week --max-change 0.2 --fail-if change
     """
+    import msgspec
+
     from posbias.cli.report.printing import SafeConsole, in_order, print_on_stdout, print_warnings, renderable
     from posbias.cli.report.result import show_progress, write_result
     from posbias.cli.work.execution import open_engine
     from posbias.io.jobs import comparing
     from posbias.io.jobs.tables import Result
-    from posbias.io.results.conclusions import CAUTION, STOP, Reason, conclusion_sections
+    from posbias.io.results.conclusions import CAUTION, STOP, Reason
     from posbias.io.results.tables import write_small_table
 
     comparing.check_conditions(max_change, fail_if or ())
@@ -212,7 +213,7 @@ def compare(
     with show_progress(SafeConsole(stderr=True), quiet=printing.quiet) as progress:
         work(result := Result(Path(), progress))
     conclusion = result.conclusion
-    content = conclusion_sections(conclusion) | result.content | {"warnings": result.warnings}
+    content = msgspec.to_builtins(conclusion) | result.content | {"warnings": result.warnings}
     items = [] if printing.quiet else in_order(conclusion, result.printed, result.facts, details=printing.details)
     on_stdout = [item for item in items if not (isinstance(item, Reason) and item.severity in {CAUTION, STOP})]
     renderables = [renderable(item, details=printing.details) for item in on_stdout]
@@ -271,8 +272,7 @@ def weight(
 
     Example: posbias weight logs/*.parquet --propensities fit -o weighted
     """
-    from posbias.cli.work.execution import run_job
-    from posbias.cli.work.requests import job_for_propensities, resolve, training_request, without_cell_columns
+    from posbias.cli.work import execution, requests
     from posbias.core.models.em import EMOptions
     from posbias.io.fits.saved_fit import is_own, read_theta
     from posbias.io.jobs.click_models import ClickModelFit, PageFit, read_fitted, weigh_by_row
@@ -280,7 +280,7 @@ def weight(
     from posbias.io.jobs.training import weigh_by_cell, write_training_files
     from posbias.io.stores.store import find_statistics
 
-    files = training_request(training)
+    files = requests.training_request(training)
     fitted = read_theta(propensities) if is_own(propensities) else read_fitted(location(propensities))
     if isinstance(fitted, ClickModelFit):
         model = PageFit(fitted.model, EMOptions())
@@ -291,13 +291,13 @@ def weight(
                 "Give the logs."
             )
         counting = groups.CountingOptions(max_position=fitted.plan.max_position)
-        job = resolve(
-            inputs, without_cell_columns(log), counting, (), sessions_for=model.sessions_for, features=files.features
-        )
+        pages, pages_for = requests.without_cell_columns(log), model.sessions_for
+        job = requests.resolve(inputs, pages, counting, (), sessions_for=pages_for, features=files.features)
         weigh, also_read = partial(weigh_by_row, fitted), [str(location(propensities))]
     else:
         weigh, also_read = partial(weigh_by_cell, fitted.theta), fitted.files
-        job, log = job_for_propensities(inputs, log, fitted, sessions_for=files.sessions_for, features=files.features)
+        pages_for = files.sessions_for
+        job, log = requests.job_for_propensities(inputs, log, fitted, sessions_for=pages_for, features=files.features)
 
     def work(engine: "Engine", result: "Result") -> None:
         result.content["propensities"] = propensities
@@ -307,7 +307,7 @@ def weight(
         write_training_files(read(job, engine, result), weigh, files, engine, result)
 
     also_read = [*also_read, *files.features.tables]
-    return run_job("weight", job, log, output, printing, plain_options(log, training), also_read, work)
+    return execution.run_job("weight", job, log, output, printing, plain_options(log, training), also_read, work)
 
 
 def train(
@@ -322,9 +322,7 @@ def train(
 
     Example: posbias train logs/*.parquet --features features.parquet --propensities fit -o ranker
     """
-    from posbias.cli.work import learning
-    from posbias.cli.work.execution import run_job
-    from posbias.cli.work.requests import job_for_propensities
+    from posbias.cli.work import execution, learning, requests
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs.fit import count, name_propensities
 
@@ -334,7 +332,7 @@ def train(
     fitted = None if propensities is None else read_theta(propensities)
     placed = log.randomized_where if learner.needs_randomized else None
     log, features = replace(log, randomized_where=placed), request.features
-    job, log = job_for_propensities(
+    job, log = requests.job_for_propensities(
         inputs, log, fitted, beside=["randomized_where"], sessions_for=pages_for, features=features
     )
     if learner.needs_randomized and not job.plan.randomized:
@@ -351,7 +349,7 @@ def train(
 
     also_read = [*(fitted.files if fitted else ()), *features.tables]
     options = plain_options(log, replace(learned, learner_options=request.settings))
-    return run_job("train", job, log, output, printing, options, also_read, work)
+    return execution.run_job("train", job, log, output, printing, options, also_read, work)
 
 
 def score(
@@ -414,23 +412,22 @@ def predict(
 
     Example: posbias predict heldout.parquet --propensities fit --scores new.csv -o predicted
     """
-    from posbias.cli.work.execution import run_job
-    from posbias.cli.work.requests import check_day, job_for_propensities
+    from posbias.cli.work import execution, requests
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs import predicting
     from posbias.io.predictions import by_position
 
     if rankings.trained_until is not None:
-        check_day("--trained-until", rankings.trained_until)
+        requests.check_day("--trained-until", rankings.trained_until)
     if not rankings.files:
         raise UsageError("nothing to predict: name a table of scores (--scores FILE) or a TREC run (--rankings FILE).")
     fitted = read_theta(propensities)
     as_counted = None if fitted.plan.model.needs_session else by_position
-    job, log = job_for_propensities(inputs, log, fitted, beside=["timestamp"], as_counted=as_counted)
+    job, log = requests.job_for_propensities(inputs, log, fitted, beside=["timestamp"], as_counted=as_counted)
     job = predicting.job_of_prediction(job, rankings)
     work = partial(predicting.predict, job, fitted, rankings)
     options, also_read = plain_options(log, rankings), [*fitted.files, *rankings.files]
-    return run_job("predict", job, log, output, printing, options, also_read, work)
+    return execution.run_job("predict", job, log, output, printing, options, also_read, work)
 
 
 def evaluate(
@@ -448,8 +445,7 @@ def evaluate(
 
     Example: posbias evaluate logs/*.parquet --models pbm,ubm,dbn -o judged
     """
-    from posbias.cli.work.execution import run_job
-    from posbias.cli.work.requests import job_for_propensities, jobs_of_models
+    from posbias.cli.work import execution, requests
     from posbias.io.stores.store import find_statistics
 
     if statistics := find_statistics(inputs):
@@ -461,26 +457,25 @@ def evaluate(
         from posbias.io.jobs.held_out import judge_models, models_named
 
         judged = models_named(models)
-        job, test = jobs_of_models(inputs, log, models)
+        job, test = requests.jobs_of_models(inputs, log, models)
         judge = partial(judge_models, job, test, judged, models, rankings)
         also_read = [*(models.test or ()), *([] if rankings.judgments is None else [rankings.judgments])]
-        return run_job("evaluate", job, log, output, printing, plain_options(log, models), also_read, judge)
+        return execution.run_job("evaluate", job, log, output, printing, plain_options(log, models), also_read, judge)
 
     from posbias.io.fits.saved_fit import read_theta
-    from posbias.io.jobs.evaluating import check_evaluation
-    from posbias.io.jobs.evaluating import evaluate as evaluate_rankings
+    from posbias.io.jobs import evaluating
 
-    check_evaluation(rankings)
+    evaluating.check_evaluation(rankings)
     if propensities is None:
         raise UsageError(
             "rankings are evaluated with propensities: --propensities DIR, written by `posbias fit`, or a table."
         )
     fitted = read_theta(propensities)
-    job, log = job_for_propensities(inputs, log, fitted, sessions_for="posbias evaluate")
-    work = partial(evaluate_rankings, job, fitted, rankings)
+    job, log = requests.job_for_propensities(inputs, log, fitted, sessions_for="posbias evaluate")
+    work = partial(evaluating.evaluate, job, fitted, rankings)
     judgments = [] if rankings.judgments is None else [rankings.judgments]
     options, also_read = plain_options(log, rankings), [*fitted.files, *rankings.files, *judgments]
-    return run_job("evaluate", job, log, output, printing, options, also_read, work)
+    return execution.run_job("evaluate", job, log, output, printing, options, also_read, work)
 
 
 def interleave(
@@ -499,8 +494,7 @@ def interleave(
 
     Example: posbias interleave logs/2026-01-05.parquet --date 2026-01-05 --team team --into verdict
     """
-    from posbias.cli.work.execution import run_job
-    from posbias.cli.work.requests import job_of_interleaving
+    from posbias.cli.work import execution, requests
     from posbias.io.fits.saved_fit import read_theta
     from posbias.io.jobs.interleaving import columns_to_read, counting_section, earlier_result
     from posbias.io.jobs.interleaving import interleave as decide
@@ -510,14 +504,14 @@ def interleave(
     if target is None:
         raise UsageError("--output DIR is missing: say where to write; or, for a day of several, --into DIR.")
     fitted = None if propensities is None else read_theta(propensities)
-    job = job_of_interleaving(inputs, log, given.date, columns, needs_days=into is not None)
+    job = requests.job_of_interleaving(inputs, log, given.date, columns, needs_days=into is not None)
     work = partial(decide, job, team, given, fitted)
     if into is not None and printing.dry_run:
         with earlier_result(into) as earlier:
             counting_section(team, given, fitted, earlier)
     options, also_read = plain_options(log, given, team=team, propensities=propensities), fitted.files if fitted else []
     printing = printing if into is None else replace(printing, force=True)
-    return run_job("interleave", job, log, target, printing, options, also_read, work, waits=into is not None)
+    return execution.run_job("interleave", job, log, target, printing, options, also_read, work, waits=into is not None)
 
 
 _WIDTH = 80  # columns of the output of `check` in a file
@@ -539,8 +533,7 @@ def check(
     """
     from posbias.cli.report.printing import SafeConsole, print_on_stdout, print_warnings, renderable
     from posbias.cli.report.result import show_progress
-    from posbias.cli.work.checking import LogView, conclusion_of, items_of_check
-    from posbias.cli.work.checking import check as look_into
+    from posbias.cli.work import checking
     from posbias.io.jobs.tables import DONE, WITH_DOUBTS
     from posbias.io.log.sources import input_paths
     from posbias.io.results.outputs import check_file, write_file
@@ -552,12 +545,12 @@ def check(
         check_file(write_config, "file of options", read, force=printing.force)
 
     with show_progress(SafeConsole(stderr=True), quiet=printing.quiet) as progress:
-        view, content = look_into(LogView(tuple(logs), log, counting), progress)
-    items = [] if printing.quiet else items_of_check(content, details=printing.details)
+        view, content = checking.check(checking.LogView(tuple(logs), log, counting), progress)
+    items = [] if printing.quiet else checking.items_of_check(content, details=printing.details)
     as_json = content if printing.json else None
     print_on_stdout([renderable(item, details=printing.details) for item in items], as_json, width_in_a_file=_WIDTH)
     if printing.quiet:
-        print_warnings(conclusion_of(content), SafeConsole(stderr=True))
+        print_warnings(checking.conclusion_of(content), SafeConsole(stderr=True))
     if write_config is not None:
         text = settings_text(logs, view.options, view.findings, content["advice"])
         write_file(write_config, text, "file of options", read, force=printing.force)

@@ -22,20 +22,7 @@ from rich.text import Text
 from posbias.cli.interrupts import set_exit_code, silenced_by_a_signal
 from posbias.cli.messages import is_json, print_message, write_error
 from posbias.cli.options.groups import Form, PrintOptions
-from posbias.cli.report.printing import (
-    Drawing,
-    SafeConsole,
-    check_stdout,
-    curve,
-    in_order,
-    line,
-    markdown,
-    print_content,
-    print_items,
-    print_on_stdout,
-    print_warnings,
-    renderable,
-)
+from posbias.cli.report import printing
 from posbias.core.errors import LogFormatError, UsageError, escape_unseen
 from posbias.io.fits.saved_fit import FitManifest, fits_of_values
 from posbias.io.jobs.tables import WITH_DOUBTS, Result, write_description
@@ -57,7 +44,7 @@ class _AmountColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         if task.fields["note"]:
-            return line(task.fields["note"])
+            return printing.line(task.fields["note"])
         if task.total is None and not task.completed:
             return Text("")
         is_known = task.total is not None and not task.finished and task.completed <= task.total
@@ -164,7 +151,7 @@ def write_result(
     Raises:
         OutputError: the target cannot be written, must not be replaced, or is being written by another run.
     """
-    console = SafeConsole(stderr=True)
+    console = printing.SafeConsole(stderr=True)
     temporary = Path(str(options["temp-dir"])) if "temp-dir" in options else None
     protected = input_paths((*inputs, *also_read))
     if replaces_input:
@@ -192,13 +179,13 @@ def _report(
 ) -> int:
     """Print the conclusion, tables, reasons and facts; return the exit code."""
     conclusion, code = result.conclusion, result.exit_code
-    items = in_order(conclusion, result.printed, result.facts, details=output.details)
+    items = printing.in_order(conclusion, result.printed, result.facts, details=output.details)
     if output.quiet:
-        print_warnings(conclusion, console)
+        printing.print_warnings(conclusion, console)
     else:
-        print_items(items, console, details=output.details)
+        printing.print_items(items, console, details=output.details)
         if result.curve is not None and not is_json() and console.is_terminal and sys.stdout.isatty():
-            print_content(console, curve(*result.curve))
+            printing.print_content(console, printing.curve(*result.curve))
     if not output.quiet:
         is_link = isinstance(target, Path) and target.is_symlink()
         print_message(f"written: {target}{f' (a symbolic link to {target.resolve()})' if is_link else ''}")
@@ -246,12 +233,12 @@ def show_stored(place: Location, form: Form, *, plot: bool, details: bool) -> No
                     f"{stored.folder}: was made before results kept what they print. Make it again, or look at it with "
                     "--format json or csv."
                 )
-            items = in_order(result, result.printed, result.facts, details=details)
+            items = printing.in_order(result, result.printed, result.facts, details=details)
             if form == "markdown":
-                typer.echo(markdown(items, details=details).encode(), nl=False)
+                typer.echo(printing.markdown(items, details=details).encode(), nl=False)
             else:
-                print_on_stdout([*(renderable(item, details=details) for item in items), *drawn])
-    check_stdout()
+                printing.print_on_stdout([*(printing.renderable(item, details=details) for item in items), *drawn])
+    printing.check_stdout()
 
 
 def _table(stored: StoredResult) -> pl.DataFrame:
@@ -263,7 +250,7 @@ def _table(stored: StoredResult) -> pl.DataFrame:
     raise UsageError(f"--format csv: what `posbias {stored.command}` writes has no such table. Use --format json.")
 
 
-def _curve(stored: StoredResult) -> Drawing:
+def _curve(stored: StoredResult) -> printing.Drawing:
     name = f"{PROPENSITIES}.parquet"
     if name not in stored.files:
         raise UsageError(
@@ -279,4 +266,4 @@ def _curve(stored: StoredResult) -> Drawing:
     missing = [column for column in (*cells, "propensity", "ci_low", "ci_high") if column not in table.columns]
     if missing:
         raise LogFormatError(f"{stored.folder / name}: has no column {missing[0]!r}. Run `posbias fit` again.")
-    return curve(table, cells)
+    return printing.curve(table, cells)

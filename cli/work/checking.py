@@ -51,18 +51,8 @@ from posbias.io.log.scan import schema_of, with_quotes
 from posbias.io.log.sources import STANDARD_INPUT, Source, find_sources
 from posbias.io.log.times import with_times
 from posbias.io.progress import Progress
-from posbias.io.results.conclusions import (
-    CAUTION,
-    NOTE,
-    STOP,
-    Conclusion,
-    Reason,
-    conclude,
-    conclusion_sections,
-    explained_codes,
-    has_stops,
-    warning_sentences,
-)
+from posbias.io.results import conclusions
+from posbias.io.results.conclusions import CAUTION, NOTE, STOP, Reason
 from posbias.io.stores.store import find_statistics
 
 _DECLARING_CLICKS = ("click_counts", "click_ranks", "null_click", "clicks")
@@ -354,12 +344,12 @@ def _content(
     reasons = [Reason("log-not-valid", STOP, sentence) for sentence in stops]
     reasons += [] if stops or read is None else lost_click_reasons(read.rows, read.clicks)
     reasons += [fault for fault in faults if fault.severity == STOP]
-    reasons += _reasons_against(log, look, model, refused=has_stops(reasons))
-    reasons += [] if has_stops(reasons) else feedback
+    reasons += _reasons_against(log, look, model, refused=conclusions.has_stops(reasons))
+    reasons += [] if conclusions.has_stops(reasons) else feedback
     estimate = None if look is None or model != PBM or stops else look.outlooks[0].estimate
     moves = any(reason.code == "ranker-may-learn" for reason in feedback)  # then a run compares within periods
     if look is not None and estimate is not None and not moves:
-        explained = explained_codes(faults)
+        explained = conclusions.explained_codes(faults)
         tested = model_reasons(look.statistics, estimate.propensity, look.tests)
         reasons += [doubt for doubt in tested if doubt.severity in {CAUTION, STOP} and doubt.code not in explained]
     reasons += [fault for fault in faults if fault.severity != STOP]
@@ -367,12 +357,12 @@ def _content(
         codes = {reason.code for reason in reasons}
         advised = advice(look.facts, look.moved, look.outlooks, by_cell=bool(log.roles.cell))
         reasons += [Reason("advice", NOTE, sentence) for code, sentence in advised.items() if code not in codes]
-    following = None if has_stops(reasons) else _command_line(view.command)
-    conclusion = conclude(_headline(look, model), reasons, following)
+    following = None if conclusions.has_stops(reasons) else _command_line(view.command)
+    conclusion = conclusions.conclude(_headline(look, model), reasons, following)
     measured = ("totals", "days", "positions", "pages", "queries", "client", "movement", "models")
     content = {
         "schema": SCHEMA,
-        **conclusion_sections(conclusion),
+        **msgspec.to_builtins(conclusion),
         "command": view.command,
         "carries_estimate": conclusion.verdict != "do not use",
         "recognised": log_description(log, view.findings),
@@ -380,7 +370,7 @@ def _content(
         **dict.fromkeys(measured),
         **({"positions": [], "models": {}} if look is None else _measurements(look, model)),
         "client": clients and {"column": clients.column, "largest_share": clients.share, "rows": clients.rows},
-        "warnings": warning_sentences(reasons),
+        "warnings": conclusions.warning_sentences(reasons),
         "advice": [reason.sentence for reason in reasons if reason.code == "advice"],
     }
     return msgspec.to_builtins(content)  # values of contexts may be of any type
@@ -475,9 +465,9 @@ def _command_line(command: Sequence[str]) -> str:
     return f"posbias {shlex.join(command)} -o result"
 
 
-def conclusion_of(content: Mapping[str, Any]) -> Conclusion:
+def conclusion_of(content: Mapping[str, Any]) -> conclusions.Conclusion:
     """Return the conclusion in the content of `--json`."""
-    return msgspec.convert({name: content[name] for name in Conclusion.__struct_fields__}, Conclusion)
+    return msgspec.convert(content, conclusions.Conclusion)
 
 
 def _totals(content: Mapping[str, Any]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 from msgspec import UNSET
@@ -38,7 +39,6 @@ from posbias.io.results.conclusions import (
     PrintedTable,
     Reason,
     conclude,
-    conclusion_sections,
     explained_codes,
     has_stops,
     warning_sentences,
@@ -122,7 +122,7 @@ def write_description(
     """Write the manifest of a result, the last of its files; return its content."""
     content = {"command": command, "inputs": [*map(str, inputs)], "options": dict(options), **result.content}
     printed = {"warnings": result.warnings, PRINTED: result.printed, "facts": result.facts}
-    return write_manifest(result.folder, {**conclusion_sections(result.conclusion), **content, **printed})
+    return write_manifest(result.folder, {**msgspec.to_builtins(result.conclusion), **content, **printed})
 
 
 _MOST_REMARKS = 10

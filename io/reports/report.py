@@ -24,19 +24,8 @@ from posbias.core.errors import (
     printable,
 )
 from posbias.core.evaluation.break_even import POWERS
-from posbias.core.fit.plot_data import (
-    COLUMNS,
-    CONTEXT,
-    FEWEST_IMPRESSIONS,
-    HIGH,
-    LOW,
-    PROPENSITY,
-    RELATIVE_RATE,
-    PlottedCurves,
-    document_differences,
-    plotted_curves,
-    short_label,
-)
+from posbias.core.fit import plot_data
+from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, PROPENSITY, RELATIVE_RATE
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION
 from posbias.core.standard_errors.contrasts import LEVEL
 from posbias.io.fits.saved_fit import Number, StoredEstimate, StoredFit, fit_in, fits_of_values
@@ -246,7 +235,7 @@ class ReportedResult:
     manifest: str  # its JSON
     fit: StoredFit | None  # None without propensities
     values: tuple[Interval, ...]  # DCG of each evaluated ranking
-    curves: PlottedCurves | None = None  # of a fit
+    curves: plot_data.PlottedCurves | None = None  # of a fit
 
 
 @contextmanager
@@ -275,7 +264,7 @@ def open_results(places: Sequence[Location]) -> Generator[list[ReportedResult]]:
             if described.estimate is not UNSET:
                 fit = fit_in(stored, str(folder))
                 where = str(folder / f"{PROPENSITIES}.parquet")
-                curves = plotted_curves(fit.table, fit.plan.context, fit.plan.cell, where=where)
+                curves = plot_data.plotted_curves(fit.table, fit.plan.context, fit.plan.cell, where=where)
             values = _values_of_rankings(folder / _METRICS) if _METRICS in stored.files else ()
             text = json_text(stored.content)
             results.append(ReportedResult(mask_secrets(escape_unseen(name)), described, text, fit, values, curves))
@@ -494,22 +483,22 @@ def _documents(path: Path) -> list[Html]:
     with parquet_errors(path):
         scanned = pl.scan_parquet(path, glob=False, hive_partitioning=False)
         names = scanned.collect_schema().names()
-        missing = [name for name in COLUMNS if name not in names]
+        missing = [name for name in plot_data.COLUMNS if name not in names]
         if missing:
             raise LogFormatError(f"{path}: has no column {missing[0]!r}. Run `posbias fit` again.")
-        keys = [name for name in names if name not in COLUMNS]
-        documents, outside, underrated = document_differences(scanned, keys, _NAMED_DOCUMENTS)
+        keys = [name for name in names if name not in plot_data.COLUMNS]
+        documents, outside, underrated = plot_data.document_differences(scanned, keys, _NAMED_DOCUMENTS)
     if not documents:
         return []
     about = (
-        f"Of {documents:,} documents with at least {FEWEST_IMPRESSIONS} impressions, the click rates of "
+        f"Of {documents:,} documents with at least {plot_data.FEWEST_IMPRESSIONS} impressions, the click rates of "
         f"{outside / documents:.0%} mislead by more than chance. Attractiveness is how often a document is clicked "
         "once it is looked at."
     )
     columns = (*keys, "impressions", "clicks", "click rate", "attractiveness")
     rows = [
         (
-            *(short_label([row[key]]) for key in keys),
+            *(plot_data.short_label([row[key]]) for key in keys),
             *(f"{row[name]:,.0f}" for name in (IMPRESSIONS, CLICKS)),
             *(f"{row[name]:.0%}" for name in ("click_rate", "attractiveness")),
         )
@@ -575,7 +564,7 @@ def _fit_highlights(result: ReportedResult) -> _Highlights | None:
     return figures, drawn
 
 
-def headline_cell(curves: PlottedCurves) -> dict[str, Any] | None:
+def headline_cell(curves: plot_data.PlottedCurves) -> dict[str, Any] | None:
     """Return the cell that summarises a fit: the last identified one up to position `NAMED`, else the first below.
 
     It has the position of the reference cell as `reference`. None without a reference or a second identified cell.

@@ -178,11 +178,6 @@ def warning_sentences(reasons: Iterable[Reason]) -> list[str]:
     return [reason.sentence for reason in reasons if reason.severity in {CAUTION, STOP}]
 
 
-def conclusion_sections(conclusion: Conclusion) -> dict[str, Any]:
-    """Return the first sections of a manifest and of `--json`, as plain data."""
-    return msgspec.to_builtins(conclusion)
-
-
 # --- sections of every manifest, written at the end of a command and read again to show the result ---
 
 

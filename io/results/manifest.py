@@ -19,17 +19,8 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from posbias.core.errors import LogFormatError, OutputError, PosbiasError, escape_unseen_in_json, mask_secrets_in_values
-from posbias.io.places.locations import (
-    FileState,
-    Location,
-    check_inside,
-    checksum,
-    chunks_of,
-    is_text,
-    open_plain,
-    plain_file,
-    state_of,
-)
+from posbias.io.places import locations
+from posbias.io.places.locations import FileState, Location
 from posbias.io.places.object_stores import is_current, on_disk
 
 FILE_NAME = "manifest.json"
@@ -61,7 +52,7 @@ class FileListing(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raise ValueError for a name that leads out of the result."""
         for name in (*self.files, *self.digests):
-            check_inside(name)
+            locations.check_inside(name)
 
 
 @dataclass(frozen=True)
@@ -134,8 +125,8 @@ def file_checksum(path: Path) -> str:
     Raises:
         OSError: the file cannot be read.
     """
-    with open_plain(path) as file:
-        return checksum(chunks_of(file))
+    with locations.open_plain(path) as file:
+        return locations.checksum(locations.chunks_of(file))
 
 
 def json_text(content: object) -> str:
@@ -151,8 +142,8 @@ def open_manifest(folder: Path) -> Manifest | None:
     """
     path = folder / FILE_NAME
     try:
-        with open_plain(path) as file:
-            state = state_of(file)
+        with locations.open_plain(path) as file:
+            state = locations.state_of(file)
             text = b"" if state.bytes > LARGEST else file.read(state.bytes)
     except FileNotFoundError:
         return None
@@ -179,7 +170,7 @@ def is_unchanged(content: dict[str, Any]) -> bool:
 def checksum_of_content(content: dict[str, Any]) -> str:
     """Return the checksum of a manifest's content without its checksum; independent of order and white space."""
     rest = {name: value for name, value in content.items() if name != _CHECKSUM}
-    return checksum([json.dumps(rest, sort_keys=True).encode()])
+    return locations.checksum([json.dumps(rest, sort_keys=True).encode()])
 
 
 def read_listing(folder: Path) -> FileListing | None:
@@ -216,7 +207,7 @@ def foreign_files(folder: Path, listing: FileListing) -> list[Path]:
             if name == FILE_NAME:
                 continue
             try:
-                matches = state_of(path).bytes == listing.files.get(name) and (
+                matches = locations.state_of(path).bytes == listing.files.get(name) and (
                     name not in listing.digests or file_checksum(path) == listing.digests[name]
                 )
             except OSError:
@@ -249,7 +240,7 @@ def open_stored(place: Location, names: Collection[str] = ()) -> Generator[Store
         LogFormatError: there is no result, it is damaged, or it was replaced while the block ran.
     """
     if isinstance(place, Path):
-        if not is_text(place):
+        if not locations.is_text(place):
             raise LogFormatError(f"{str(place)!a}: the name is not UTF-8, so that it cannot be read. Rename it.")
         try:
             kind = None if S_ISDIR(place.stat().st_mode) else "is a file"
@@ -269,7 +260,7 @@ def open_stored(place: Location, names: Collection[str] = ()) -> Generator[Store
         listing = manifest.typed(FileListing)
         _check_files(folder, listing, names)
         yield StoredResult(manifest.path, manifest.state, manifest.content, folder, listing.command, listing.files)
-        if plain_file(manifest.path) != manifest.state or not is_current(place):
+        if locations.plain_file(manifest.path) != manifest.state or not is_current(place):
             raise LogFormatError(f"{folder}: was replaced while it was read. Run the command again.")
 
 
@@ -299,7 +290,7 @@ def _check_files(folder: Path, listing: FileListing, names: Collection[str]) -> 
         if not (is_read or os.path.lexists(path)):
             continue
         try:
-            bytes_there = state_of(path).bytes
+            bytes_there = locations.state_of(path).bytes
             digest = file_checksum(path) if is_read and bytes_there == size and name in listing.digests else None
         except OSError as error:
             raise LogFormatError(
