@@ -88,12 +88,13 @@ OPTIONS = {
     "errors by session": ("--cluster", "session", "--stratify", "segment"),
     "largest": ("--max-position", "3"),
     "joint": ("--method", "joint"),
+    "no query": ("--no-query",),  # not of UBM
 }
 
 
 WITH_OPTIONS = [  # each option with one of the models, and what tells most with both
-    *(("ubm", name) for name in OPTIONS),
-    *(("pbm", name) for name in ("plain", "strata", "joint")),
+    *(("ubm", name) for name in [*OPTIONS][:-1]),
+    *(("pbm", name) for name in ("plain", "strata", "joint", "no query")),
 ]
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 from command_results import Posbias, Refused
-from polars.testing import assert_frame_equal
 
 
 @pytest.fixture
@@ -33,14 +32,3 @@ def test_pages_are_checked_although_their_documents_are_queries_of_their_own(
     stderr = refused("fit", tmp_path / "slots.parquet", "--no-query")
     assert "1 x the session shows a document twice" in stderr
     assert "several queries" not in stderr
-
-
-@pytest.mark.slow
-def test_a_log_in_buckets_gives_the_same_as_one_in_memory(
-    posbias: Posbias, slots: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = posbias("run", slots, "--no-query")
-    monkeypatch.setattr("posbias.io.engines.local._ROWS_THAT_STAY_IN_CACHE", 100)
-    split = posbias("run", slots, "--no-query", "--check-pages", "all")
-    assert_frame_equal(split.propensities, whole.propensities, rel_tol=1e-9)
-    assert split.manifest["conclusion"] == whole.manifest["conclusion"]

@@ -168,15 +168,6 @@ def test_statistics_that_count_a_file_twice_do_not_merge(
     assert f"one and other both count the log {logs[0]}" in refused
 
 
-def test_two_files_that_hold_the_same_rows_are_no_log_of_a_query(
-    run_in_process: Run, logs: list[Path], tmp_path: Path
-) -> None:
-    copy = tmp_path / "copy.parquet"
-    copy.write_bytes(logs[0].read_bytes())
-    refused = run_in_process("collect", logs[0], copy, *ALL, "-o", "out", code=2).stderr
-    assert f"{copy} and {logs[0]} hold the same data" in refused
-
-
 @pytest.mark.slow
 def test_empty_files_of_a_query_may_be_equal(run_in_process: Run, searches: list[Path], tmp_path: Path) -> None:
     for name in ("1.ndjson.gz", "2.ndjson.gz"):
