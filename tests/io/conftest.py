@@ -5,10 +5,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from command_results import Output, Posbias, Refused, Run
-from typer.testing import CliRunner
+from command_results import Output, Posbias, Refused, Run, invoke
 
-from posbias.cli.main import app
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 DONE = (0, 1)  # 1: done, with doubts
@@ -25,14 +23,11 @@ def posbias(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Posbias:
     empty = tmp_path / "working-directory"
     empty.mkdir()
     monkeypatch.chdir(empty)
-    runner = CliRunner()
     number = iter(range(1_000))
 
     def run(command: str, *arguments: object) -> Output:
         folder = tmp_path / f"output-{next(number)}"
-        words = [command, *map(str, arguments), "-o", str(folder)]
-        result = runner.invoke(app, words, catch_exceptions=False)
-        assert result.exit_code in DONE, result.output
+        invoke(command, *arguments, "-o", folder, code=DONE)
         return Output(folder)
 
     return run

@@ -54,10 +54,10 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     return content
 
 
-def invoke(*words: object, code: int | None = 0) -> CompletedProcess[str]:
-    """Run a command line in this process and directory, for fixtures of a module; it must exit with `code`."""
-    done = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-    assert code in {None, done.exit_code}, done.output
+def invoke(*words: object, code: int | tuple[int, ...] | None = 0, piped: bytes | None = None) -> CompletedProcess[str]:
+    """Run a command line in this process and directory; it must exit with `code`, or one of several."""
+    done = CliRunner().invoke(app, [str(word) for word in words], input=piped, catch_exceptions=False)
+    assert code is None or done.exit_code in (code if isinstance(code, tuple) else (code,)), done.output
     return CompletedProcess([*map(str, words)], done.exit_code, done.stdout, done.stderr)
 
 

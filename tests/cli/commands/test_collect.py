@@ -369,11 +369,6 @@ def new_day(log: pl.DataFrame, run_in_process: Run, tmp_path: Path, monkeypatch:
     return make
 
 
-def all_in(folder: Path) -> dict[str, bytes]:
-    """Every file below a directory, to the byte."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def warnings_of(folder: Path) -> list[str]:
     """The warnings in a manifest."""
     return manifest_of(folder)["warnings"]
@@ -446,7 +441,7 @@ def test_an_odd_day_goes_into_a_store_with_a_warning_and_exit_code_1_and_a_gate_
     store: Path, new_day: MakeDay, run_in_process: Run, fault: str
 ) -> None:
     change, says = FAULTS[fault]
-    name, before = new_day(change), all_in(store)
+    name, before = new_day(change), contents(store)
     merge = ("collect", "store", name, "-o", "store", "--force")
 
     refused = run_in_process(*merge, "--gate", "0.5", code=2)
@@ -454,7 +449,7 @@ def test_an_odd_day_goes_into_a_store_with_a_warning_and_exit_code_1_and_a_gate_
     assert f"{NEW} is kept out by --gate 0.5, and nothing is written: beside the days of the store, " in said
     assert ("more than 50 %" if "click" in fault and fault != "no clicks" else says) in said
     assert "If it is right, merge it without --gate." in said
-    assert all_in(store) == before
+    assert contents(store) == before
 
     run_in_process(*merge, code=1)
     [warning] = warnings_of(store)
@@ -482,9 +477,9 @@ def test_a_store_that_has_decayed_is_compared_as_well(store: Path, new_day: Make
     decay = ("--decay", "0.9", "--force", "--gate", "0.5")
     first, shifted = new_day(), new_day(FAULTS["shifted"][0], "shifted", NEW + timedelta(days=1))
     run_in_process("collect", "store", first, "-o", "decayed", *decay, code=0)
-    before = all_in(store.parent / "decayed")
+    before = contents(store.parent / "decayed")
     run_in_process("collect", "decayed", shifted, "-o", "decayed", *decay, code=2)
-    assert all_in(store.parent / "decayed") == before
+    assert contents(store.parent / "decayed") == before
 
 
 # --- the option ---------------------------------------------------------------------------------------------------

@@ -10,12 +10,10 @@ from typing import Any, get_args
 import numpy as np
 import polars as pl
 import pytest
-from command_results import manifest_of
-from typer.testing import CliRunner
+from command_results import invoke, manifest_of
 from workshop import RunPosbias as Run
 
 import posbias
-from posbias.cli.main import app
 from posbias.core.choices import ServingEngine
 from posbias.core.serving import formats
 from posbias.core.serving.splits import NumberSplit
@@ -60,7 +58,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log.select("session", "query", "doc", "position", "click").write_parquet(folder / "log.parquet")
     train = "train log.parquet --learner naive --features features.parquet --learner-options trees=12 -o ranker --quiet"
     with chdir(folder):
-        assert CliRunner().invoke(app, train.split(), catch_exceptions=False).exit_code == 0
+        invoke(*train.split())
     return folder
 
 
@@ -286,8 +284,7 @@ def test_an_export_is_a_result_like_others_from_python_shown_and_reported(place:
     result = posbias.export(place / "ranker", engine="elasticsearch", name="shop_7", output=tmp_path / "out")
     assert result.verdict == "good"
     assert result.manifest["export"]["name"] == "shop_7"
-    shown = CliRunner().invoke(app, ["show", str(tmp_path / "out")])
-    assert "written for elasticsearch" in shown.output
+    assert "written for elasticsearch" in invoke("show", tmp_path / "out").stdout
     posbias.report(tmp_path / "out", output=tmp_path / "page.html")
     assert "A ranker for a search engine" in (tmp_path / "page.html").read_text(encoding="utf-8")
 

@@ -9,11 +9,8 @@ from subprocess import CompletedProcess
 import numpy as np
 import polars as pl
 import pytest
-from command_results import Output
-from typer.testing import CliRunner
+from command_results import Output, invoke
 from workshop import RunPosbias as Run
-
-from posbias.cli.main import app
 
 SHOWN, DOCUMENTS = 5, 10
 THETA = 1 / np.arange(1.0, SHOWN + 1)
@@ -76,8 +73,7 @@ def fit(place: Path) -> Callable[..., tuple[Output, CompletedProcess[str]]]:
     def run(*words: str, log: str = "log.parquet") -> tuple[Output, CompletedProcess[str]]:
         key, out = (log, *words), place / f"out-{len(known)}"
         if key not in known:
-            result = CliRunner().invoke(app, ["fit", str(place / log), *words, "-o", str(out)], catch_exceptions=False)
-            known[key] = CompletedProcess([*key, str(out)], result.exit_code, result.stdout, result.stderr)
+            known[key] = invoke("fit", place / log, *words, "-o", out, code=None)
         done = known[key]
         return Output(Path(done.args[-1])), done
 

@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from command_results import contents, manifest_of, reseal
+from command_results import contents, invoke, manifest_of, reseal
 from patience import ended
-from typer.testing import CliRunner
 from workshop import RunPosbias as Run
 
 import posbias
-from posbias.cli.main import app
 from posbias.core.choices import LEARNERS
 from posbias.core.learners.learning import get_learner
 from posbias.core.simulation.simulate import SimulationOptions, simulate
@@ -54,7 +52,7 @@ def run_in(folder: Path, *commands: str) -> None:
     """Run commands that must succeed."""
     for words in commands:
         with chdir(folder):
-            assert CliRunner().invoke(app, words.split(), catch_exceptions=False).exit_code == 0
+            invoke(*words.split())
 
 
 @pytest.fixture

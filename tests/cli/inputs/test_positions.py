@@ -7,10 +7,8 @@ from typing import Any
 import polars as pl
 import pytest
 from checked_logs import Run, checked
-from command_results import manifest_of
-from typer.testing import CliRunner
+from command_results import invoke, manifest_of
 
-from posbias.cli.main import app
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 POSITION, CLICK, SESSION = pl.col("position"), pl.col("click"), pl.col("session")
@@ -39,8 +37,7 @@ def expected(log: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> pl.
     """Return the statistics of the lists as they are."""
     folder = tmp_path_factory.mktemp("lists")
     log.write_parquet(folder / "list.parquet")
-    words = ["collect", str(folder / "list.parquet"), "-o", str(folder / "out")]
-    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    invoke("collect", folder / "list.parquet", "-o", folder / "out")
     return pl.read_parquet(folder / "out" / "part-*.parquet").sort(pl.all())
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
 import pytest
+from command_results import invoke
 from typer.main import get_command
-from typer.testing import CliRunner
 from workshop import RunPosbias as Run
 
 from posbias.cli.main import app
@@ -143,7 +143,7 @@ def statistics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return statistics of a small log."""
     folder = tmp_path_factory.mktemp("rules")
     (folder / "log.csv").write_text("query,doc,position,click\n1,1,1,1\n1,2,2,0\n1,2,1,0\n1,1,2,1\n", encoding="utf-8")
-    CliRunner().invoke(app, ["collect", str(folder / "log.csv"), "-o", str(folder / "statistics"), "--quiet"])
+    invoke("collect", folder / "log.csv", "-o", folder / "statistics", "--quiet", code=None)
     return folder / "statistics"
 
 

@@ -14,11 +14,10 @@ from typing import Never, cast
 
 import polars as pl
 import pytest
+from command_results import invoke
 from patience import PATIENCE, ended
-from typer.testing import CliRunner
 from workshop import RunPosbias
 
-from posbias.cli.main import app
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.places import object_stores
 
@@ -33,8 +32,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = simulate(SimulationOptions(n_sessions=300, n_queries=5, docs_per_query=5, n_positions=4, seed=4)).log
     log.write_parquet(folder / "log.parquet")
     for command, name in (("fit", "fit"), ("collect", "statistics")):
-        words = [command, str(folder / "log.parquet"), "-o", str(folder / name)]
-        assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+        invoke(command, folder / "log.parquet", "-o", folder / name)
     return folder
 
 

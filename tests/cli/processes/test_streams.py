@@ -11,11 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from command_results import manifest_of
+from command_results import invoke, manifest_of
 from patience import PATIENCE
-from typer.testing import CliRunner
 
-from posbias.cli.main import app
 from posbias.cli.messages import keep_freed_memory
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
@@ -74,9 +72,8 @@ def runs(clean_environment: dict[str, str], tmp_path: Path) -> Runs:
 @pytest.fixture(scope="module")
 def statistics(log: Path) -> Path:
     """Return a directory of statistics."""
-    place = log.with_name("statistics")
-    assert CliRunner().invoke(app, ["collect", str(log), "-o", str(place)]).exit_code == 0
-    return place
+    invoke("collect", log, "-o", log.with_name("statistics"))
+    return log.with_name("statistics")
 
 
 @pytest.mark.parametrize("how", UNWRITABLE)

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from command_results import Output, Posbias
+from command_results import Output, Posbias, invoke
 from numpy.typing import NDArray
 from polars.testing import assert_frame_equal
-from typer.testing import CliRunner
 
-from posbias.cli.main import app
 from posbias.core.counts import counting_plan
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.engines import local
@@ -207,11 +205,9 @@ def test_one_impossible_page_in_any_bucket_stops_the_run(
     for session in sorted(set(broken["session"]))[:4]:
         log = tmp_path / f"{session}.parquet"
         pl.concat([pages, broken.filter(session=session)]).write_parquet(log)
-        words = ["fit", log, "-o", tmp_path / "out", "--model", model, "--check-pages", check]
-        result = CliRunner().invoke(app, list(map(str, words)), catch_exceptions=False)
+        done = invoke("fit", log, "-o", tmp_path / "out", "--model", model, "--check-pages", check, code=2)
 
-        assert result.exit_code == 2, result.output
-        assert f"1 x {REASONS[kind]}" in result.output
+        assert f"1 x {REASONS[kind]}" in done.stderr
         assert not (tmp_path / "out").exists()
 
 
@@ -221,11 +217,9 @@ def test_a_log_without_a_good_row_is_refused_in_buckets_too(model: str, tmp_path
     simulate(SimulationOptions(n_sessions=300)).log.with_columns(click=pl.lit(7)).write_parquet(path)
     in_buckets()
 
-    words = ["fit", str(path), "--model", model, "--on-bad-rows", "drop", "-o", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    done = invoke("fit", path, "--model", model, "--on-bad-rows", "drop", "-o", tmp_path / "out", code=2)
 
-    assert result.exit_code == 2
-    assert "every row was rejected (3,000 x the click is neither 0 nor 1)" in result.stderr
+    assert "every row was rejected (3,000 x the click is neither 0 nor 1)" in done.stderr
 
 
 def test_ranks_of_the_texts_of_a_bucket_spell_its_rows(tmp_path: Path) -> None:
@@ -288,8 +282,7 @@ def test_a_disk_that_is_too_small_for_temporary_files_is_found_before_it_is_full
         return SimpleNamespace(free=5_000)
 
     monkeypatch.setattr("shutil.disk_usage", little)
-    done = CliRunner().invoke(app, ["fit", str(path), "-o", str(tmp_path / "out"), "--temp-dir", str(tmp_path)])
-    assert done.exit_code == 2
+    done = invoke("fit", path, "-o", tmp_path / "out", "--temp-dir", tmp_path, code=2)
     assert f"{tmp_path}: No space left on device for temporary files: about 0 MB are needed" in done.stderr
     assert sorted(tmp_path.iterdir()) == [path]
 
@@ -310,12 +303,11 @@ def test_a_log_of_what_was_clicked_is_refused_in_buckets_with_the_same_words(
 ) -> None:
     kept, says = WRONG[fault]
     pages.filter(kept).write_parquet(tmp_path / "log.parquet")
-    words = ["fit", str(tmp_path / "log.parquet"), "--model", model, "-o", str(tmp_path / "out")]
-    at_once = CliRunner().invoke(app, words, catch_exceptions=False)
+    words = ("fit", tmp_path / "log.parquet", "--model", model, "-o", tmp_path / "out")
+    at_once = invoke(*words, code=2)
     in_buckets()
-    bucketed = CliRunner().invoke(app, [*words, "--check-pages", "all"], catch_exceptions=False)
+    bucketed = invoke(*words, "--check-pages", "all", code=2)
 
-    assert at_once.exit_code == bucketed.exit_code == 2
     assert says in at_once.stderr
     assert bucketed.stderr == at_once.stderr
     assert not (tmp_path / "out").exists()

@@ -7,10 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from command_results import Output, Posbias
-from typer.testing import CliRunner
-
-from posbias.cli.main import app
+from command_results import Output, Posbias, invoke
 
 TOLERANCE = 1e-12
 Write = Callable[[pl.DataFrame, Path], None]
@@ -35,9 +32,7 @@ def assert_same(found: Output, expected: Output) -> None:
 
 def refusal(*arguments: object) -> str:
     """The message of a command that cannot run."""
-    result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
-    assert result.exit_code == 2, result.output
-    return result.output
+    return invoke(*arguments, code=2).stderr
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +40,7 @@ def expected(log: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Out
     """Return the statistics of the log as one Parquet file."""
     folder = tmp_path_factory.mktemp("expected")
     log.write_parquet(folder / "log.parquet")
-    done = CliRunner().invoke(app, ["collect", str(folder / "log.parquet"), "-o", str(folder / "counts")])
-    assert done.exit_code in (0, 1), done.output
+    invoke("collect", folder / "log.parquet", "-o", folder / "counts", code=(0, 1))
     return Output(folder / "counts")
 
 

@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 import polars as pl
 import pytest
-from command_results import Output
+from command_results import Output, invoke
 from small_logs import LOG_OF_TEXTS as LOG
-from typer.testing import CliRunner
 
-from posbias.cli.main import app
 from posbias.io.forms.recognition import find_dialects
 from posbias.io.log.sources import find_sources
 
@@ -131,9 +129,9 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
 
 def collected(log: object, out: Path, *options: str, piped: bytes | None = None) -> tuple[int, str]:
     """Count a log by pages with weights; return the exit code and what is said."""
-    words = ["collect", str(log), *options, "--model", "ubm", "--weight-column", "copies", "-o", str(out)]
-    done = CliRunner().invoke(app, words, input=piped, catch_exceptions=False)
-    return done.exit_code, done.stderr
+    words = ("collect", log, *options, "--model", "ubm", "--weight-column", "copies", "-o", out)
+    done = invoke(*words, code=None, piped=piped)
+    return done.returncode, done.stderr
 
 
 @pytest.mark.slow_after(6)
@@ -167,8 +165,6 @@ def test_the_options_of_a_dialect_are_found_and_named_where_they_are_missing(tmp
     if options and stops != "":
         (tmp_path / file).write_bytes(content.replace(b", cr", b" cr"))  # commas would be fields too many
         weights = ["--weight-column", "copies"] if "decimal" in name else []
-        words = ["collect", str(tmp_path / file), *weights, "-o", str(tmp_path / "out")]
-        done = CliRunner().invoke(app, words, catch_exceptions=False)
-        assert done.exit_code == 2
+        done = invoke("collect", tmp_path / file, *weights, "-o", tmp_path / "out", code=2)
         assert (stops or shlex.join(expected)) in done.stderr
         assert not (tmp_path / "out").exists()

@@ -8,10 +8,9 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, CompletedProcess, Popen
 
 import pytest
+from command_results import invoke
 from patience import PATIENCE
-from typer.testing import CliRunner
 
-from posbias.cli.main import app
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 LOG = simulate(SimulationOptions("pbm", 200, 10, 4, 3)).log.select("session", "query", "doc", "position", "click")
@@ -36,10 +35,7 @@ def piped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Comp
     (tmp_path / "scratch").mkdir()
 
     def run(content: bytes, *words: str) -> CompletedProcess[str]:
-        made = CliRunner().invoke(
-            app, [*words, "--temp-dir", "scratch", "-o", "out"], input=content, catch_exceptions=False
-        )
-        return CompletedProcess(words, made.exit_code, made.stdout, made.stderr)
+        return invoke(*words, "--temp-dir", "scratch", "-o", "out", code=None, piped=content)
 
     return run
 

@@ -12,12 +12,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from command_results import Run
+from command_results import Run, invoke
 from object_store import Bucket, CommandLine, S3Server
 from patience import ended
-from typer.testing import CliRunner
 
-from posbias.cli.main import app
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.places.object_stores import copies_below
 
@@ -128,8 +126,7 @@ def counted(log: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path
     """Return statistics of the log, counted once."""
     folder = tmp_path_factory.mktemp("counted")
     log.write_parquet(folder / "log.parquet")
-    words = ["collect", str(folder / "log.parquet"), "-o", str(folder / "statistics")]
-    assert CliRunner().invoke(app, words).exit_code == 0
+    invoke("collect", folder / "log.parquet", "-o", folder / "statistics")
     return folder / "statistics"
 
 

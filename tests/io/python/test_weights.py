@@ -9,12 +9,10 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 import pytest
-from command_results import Posbias
+from command_results import Posbias, invoke
 from polars.testing import assert_frame_equal
-from typer.testing import CliRunner
 
 from posbias import Result, open_result
-from posbias.cli.main import app
 from posbias.core.errors import IdentifiabilityError, PosbiasError, SchemaError, UsageError
 from posbias.io.engines.local import LocalEngine
 
@@ -49,8 +47,7 @@ def fits(tmp_path_factory: pytest.TempPathFactory, impressions: pl.DataFrame) ->
     @cache
     def fit(*options: str) -> Path:
         out = folder / str(len(list(folder.iterdir())))
-        done = CliRunner().invoke(app, ["fit", str(folder / "log.parquet"), *options, "-o", str(out)])
-        assert done.exit_code in {0, 1}, done.output
+        invoke("fit", folder / "log.parquet", *options, "-o", out, code=(0, 1))
         return out
 
     return fit
