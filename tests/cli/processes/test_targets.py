@@ -186,13 +186,14 @@ def test_inputs_the_configuration_and_temporary_files_inside_the_target_are_refu
         ((log, "--features", result / "features.parquet"), "features.parquet"),
         ((result / "log.parquet",), "log.parquet"),
         ((linked,), "linked.parquet"),
-        ((result / "*.parquet",), "log.parquet"),
-        ((result,), "log.parquet"),
+        ((result / "l*.parquet",), "log.parquet"),
+        ((result,), "a directory that this command uses"),
         ((log, "--clicks", result / "log.parquet"), "log.parquet"),
     ):
         refused(run_in_process("run", *words, "-o", result, "--force"), str(result), named, "would delete")
-    weight = ("weight", log, "--propensities", result)
-    refused(run_in_process(*weight, "-o", result, "--force"), str(result), "would delete")
+    fit = result.parent / "fit"
+    run_in_process("fit", log, "-o", fit, code=0)
+    refused(run_in_process("weight", log, "--propensities", fit, "-o", fit, "--force"), str(fit), "would delete")
     done = run_in_process("explore", result, "-o", result, "--force")
     refused(done, f"{result}: is a directory that this command uses, which --force would delete. ")
     assert everything_in(result) == before

@@ -21,7 +21,7 @@ from posbias.io.log.scan import scan_sources
 from posbias.io.log.sources import find_sources
 from posbias.io.places.object_stores import forget_stores
 from posbias.io.stores import store as statistics_store
-from posbias.io.stores.store import Each, Statistics, check_contents, find_statistics
+from posbias.io.stores.store import MapParts, Statistics, check_contents, find_statistics
 
 WRITERS: dict[str, Callable[[pl.DataFrame, io.BytesIO], Any]] = {
     "parquet": lambda frame, file: frame.write_parquet(file),
@@ -312,7 +312,7 @@ def test_statistics_that_are_replaced_in_the_store_while_they_are_read_are_an_er
     bucket: Bucket, statistics: str, more: Path, tmp_path: Path, run_in_process: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    def check_and_replace(statistics: Sequence[Statistics], each: Each, *, counts: bool) -> None:
+    def check_and_replace(statistics: Sequence[Statistics], each: MapParts, *, counts: bool) -> None:
         check_contents(statistics, each, counts=counts)
         bucket.put_tree(more, "statistics")
 
