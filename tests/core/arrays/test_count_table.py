@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posbias.core.arrays.count_table import reduce_rows, starts, sum_rows
+from posbias.core.arrays.count_table import first_of_runs, reduce_rows, starts, sum_rows
 
 SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
 ROWS = st.lists(st.lists(st.integers(0, 2**64 - 1), max_size=4), min_size=1, max_size=8)
@@ -26,3 +26,8 @@ def test_rows_are_reduced_with_and_without_empty_ones(lengths: list[int]) -> Non
     rows = np.split(values, np.cumsum(lengths)[:-1])
     found = reduce_rows(np.add, values, starts(np.array(lengths)), empty=-1.0)
     assert found.tolist() == [row.sum() if len(row) else -1.0 for row in rows]
+
+
+@pytest.mark.parametrize(("values", "first"), [([], []), ([4], [0]), ([7, 7, 5, 7], [0, 2, 3]), ([1, 1], [0])])
+def test_runs_of_equal_values(values: list[int], first: list[int]) -> None:
+    assert first_of_runs(np.array(values, np.uint64)).tolist() == first

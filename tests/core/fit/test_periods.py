@@ -15,17 +15,22 @@ from posbias.core.fit.periods import PeriodChoice, change_of_theta, choose_perio
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.fits.verdicts import period_choice_in_words
 
+WORLD = SimulationOptions(
+    n_sessions=20_000,
+    n_queries=200,
+    docs_per_query=15,
+    n_positions=5,
+    query_exponent=0.7,
+    days=14,
+    attractiveness_scale=0.5,
+)
 
-def learning_log(updates_per_day: int, seed: int = 0, strength: float = 3.0) -> pl.DataFrame:
+
+def learning_log(updates_per_day: int, strength: float = 3.0, **changes: float) -> pl.DataFrame:
     """A log of a ranker that learns so often, with the quarters of an hour as periods."""
-    options = SimulationOptions(
-        n_sessions=20_000, n_queries=200, docs_per_query=15, n_positions=5, query_exponent=0.7, days=14, seed=seed
-    )
-    if updates_per_day:
-        options = replace(options, feedback_strength=strength, updates_per_day=updates_per_day)
-    return simulated(replace(options, attractiveness_scale=0.5)).log.with_columns(
-        period=pl.col("timestamp").dt.truncate("15m")
-    )
+    learns = {"feedback_strength": strength, "updates_per_day": updates_per_day} if updates_per_day else {}
+    options = replace(WORLD, **learns, **changes)  # pyright: ignore[reportArgumentType]
+    return simulated(options).log.with_columns(period=pl.col("timestamp").dt.truncate("15m"))
 
 
 def chosen_for(log: pl.DataFrame, period: Period = "auto") -> PeriodChoice:
@@ -68,16 +73,8 @@ def test_of_a_ranker_that_learns_overnight_days_are_the_coarsest_that_survive() 
 
 
 def test_days_are_kept_at_any_cost_where_pooling_them_is_wrong() -> None:
-    learns = SimulationOptions(
-        n_sessions=20_000,
-        n_queries=2_000,
-        docs_per_query=8,
-        n_positions=4,
-        query_exponent=0.5,
-        days=10,
-        feedback_strength=15.0,
-    )
-    choice = chosen_for(simulate(learns).log.with_columns(period=pl.col("timestamp").dt.truncate("15m")))
+    few = {"n_queries": 2_000, "docs_per_query": 8, "n_positions": 4, "query_exponent": 0.5, "days": 10}
+    choice = chosen_for(learning_log(1, strength=15.0, attractiveness_scale=1.0, **few))
     whole, daily = present(choice.looks[0].estimate), present(choice.chosen)
 
     assert choice.used == "day"
@@ -97,18 +94,7 @@ def test_no_claim_is_made_where_a_ranker_learns_within_the_day_and_hours_say_too
 
 @pytest.mark.slow
 def test_no_claim_is_made_for_days_where_a_weak_reaction_within_them_could_matter_and_not_show() -> None:
-    learns = SimulationOptions(
-        n_sessions=20_000,
-        n_queries=2_000,
-        docs_per_query=15,
-        n_positions=5,
-        query_exponent=0.7,
-        days=14,
-        attractiveness_scale=0.5,
-        feedback_strength=1.0,
-        updates_per_day=4,
-    )
-    choice = chosen_for(simulate(learns).log.with_columns(period=pl.col("timestamp").dt.truncate("15m")))
+    choice = chosen_for(learning_log(4, strength=1.0, n_queries=2_000))
     by_day = next(look for look in choice.looks if look.length == "day")
     feedback = present(by_day.feedback)
 
@@ -132,10 +118,7 @@ def test_what_may_be_left_of_feedback_counts_only_where_the_ranker_is_known_to_l
 
 @pytest.mark.slow
 def test_hours_survive_where_they_say_enough_of_a_ranker_that_learns_every_hour() -> None:
-    options = SimulationOptions(n_sessions=60_000, n_queries=30, docs_per_query=15, n_positions=4, query_exponent=0.7)
-    learns = replace(options, attractiveness_scale=0.5, days=2, feedback_strength=3.0, updates_per_day=24, seed=6)
-    log = simulate(learns).log
-    choice = chosen_for(log.with_columns(period=pl.col("timestamp").dt.truncate("15m")))
+    choice = chosen_for(learning_log(24, n_sessions=60_000, n_queries=30, n_positions=4, days=2, seed=6))
 
     assert choice.used == "hour"
     assert choice.claims

@@ -1,8 +1,6 @@
 """Of a document that stands twice on a page, the first row counts with its own click, and no propensity is biased."""
 
-import numpy as np
 import polars as pl
-import pytest
 
 from posbias.core.log.impressions import REJECTED
 from posbias.core.log.pages import PageRejection, PageRules, mark_repeats, pages
@@ -60,28 +58,3 @@ def test_of_a_document_in_two_lists_the_first_place_by_position_then_by_list_cou
     found = mark_repeats(frame.lazy(), clicks_above_matter=False, cell=["list"]).sort("row").collect()
     assert found[REJECTED].to_list() == [ABOVE, 0, 0, ABOVE, 0, COPY]
     assert found.drop(REJECTED).columns == frame.columns
-
-
-@pytest.mark.parametrize("model", ["pbm", "ubm"])
-def test_click_rates_of_the_rows_that_count_are_those_of_the_model(model: str) -> None:
-    """Pages a, b, a, c with P(click) = .5, after a click .2 in UBM: the rows that count keep these rates."""
-    rng, n_pages, after = np.random.default_rng(0), 100_000, 0.5 if model == "pbm" else 0.2
-    clicks = np.zeros((n_pages, 4), dtype=np.int64)
-    for place in range(4):
-        seen = clicks[:, :place].any(axis=1)
-        clicks[:, place] = rng.random(n_pages) < np.where(seen, after, 0.5)
-    log = pl.DataFrame(
-        {
-            "session": np.repeat(np.arange(n_pages), 4),
-            "query": 0,
-            "doc": np.tile(["a", "b", "a", "c"], n_pages),
-            "position": np.tile([1, 2, 3, 4], n_pages),
-            "click": clicks.ravel(),
-        }
-    )
-    found = mark_repeats(log.lazy(), clicks_above_matter=model == "ubm").collect().filter(pl.col(REJECTED) == 0)
-    last = found.filter(pl.col("position") == 4)
-    seen = found.filter(pl.col("position") < 4).group_by("session").agg(seen=pl.col("click").max())
-    rates = dict(last.join(seen, on="session").group_by("seen").agg(pl.col("click").mean()).iter_rows())
-    assert rates[0] == pytest.approx(0.5, abs=0.01)
-    assert rates[1] == pytest.approx(after, abs=0.01)

@@ -55,30 +55,19 @@ def test_pages_of_all_lengths_are_shifted_where_they_reach_the_later_end_as_ofte
     assert found(pages) == ShiftedPages(50, 500, (2, 11), (1, 10))
 
 
-@pytest.mark.parametrize(
-    "pages",
-    [
-        {},
-        {(1, 1): 100},
-        {(1, 10): 500},
-        {(1, 10): 300, (2, 10): 200},
-        {(1, 10): 300, (11, 20): 200},
-        {(1, 10): 300, (1, 11): 200, (2, 11): 100},
-        {(1, 10): 300, (2, 11): FEWEST_PAGES - 1},
-        {(1, 10): 300, (2, 10): 100, (2, 11): 40},
-        {(1, last): 100 for last in range(2, 30)} | {(2, last): 50 for last in range(3, 30)},
-    ],
-    ids=[
-        "nothing",
-        "pages of one row",
-        "all alike",
-        "without the top result",
-        "second pages",
-        "of two lengths",
-        "a few",
-        "ends that are seldom reached",
-        "no usual end",
-    ],
-)
+NOT_SHIFTED: dict[str, dict[Span, int]] = {
+    "nothing": {},
+    "pages of one row": {(1, 1): 100},
+    "all alike": {(1, 10): 500},
+    "without the top result": {(1, 10): 300, (2, 10): 200},
+    "second pages": {(1, 10): 300, (11, 20): 200},
+    "of two lengths": {(1, 10): 300, (1, 11): 200, (2, 11): 100},
+    "a few": {(1, 10): 300, (2, 11): FEWEST_PAGES - 1},
+    "ends that are seldom reached": {(1, 10): 300, (2, 10): 100, (2, 11): 40},
+    "no usual end": {(1, last): 100 for last in range(2, 30)} | {(2, last): 50 for last in range(3, 30)},
+}
+
+
+@pytest.mark.parametrize("pages", NOT_SHIFTED.values(), ids=NOT_SHIFTED)
 def test_pages_that_lack_their_top_or_end_early_are_not_shifted(pages: dict[Span, int]) -> None:
     assert found(pages) is None

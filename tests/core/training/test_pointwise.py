@@ -35,9 +35,7 @@ def test_pointwise_rows_are_those_of_a_loop_and_cells_without_a_propensity_leave
     seed: int,
     self_normalize: bool,  # noqa: FBT001
 ) -> None:
-    rng = np.random.default_rng(seed)
-    impressions = rng.integers(0, 6, (12, 4)).astype(np.float64)
-    clicks = rng.binomial(impressions.astype(np.int64), 0.3).astype(np.float64)
+    impressions, clicks = random_counts(seed)
     theta = np.array([1.0, 0.4, UNKNOWN, 0.005])
     table = dense_table(impressions, clicks)
     weights = weights_of(table, theta, WeightOptions(min_propensity=0.1, self_normalize=self_normalize))
