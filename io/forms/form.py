@@ -27,7 +27,7 @@ from posbias.io.log.events import RawReader
 from posbias.io.log.rejections import check_dropped
 from posbias.io.log.scan import LINE, ROW, reading, scan_lines
 from posbias.io.log.sources import Source, find_sources
-from posbias.io.log.sql import connected, parquet_rows, quoted_name, shut_off, sql_text, write_parquet
+from posbias.io.log.sql import connect, parquet_rows, quoted_name, restrict, sql_text, write_parquet
 from posbias.io.places.temporary import temporary_files
 from posbias.io.sources import script
 
@@ -275,10 +275,10 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
     with _reading(log.sources, reader), temporary_files(engine.scratch):
         records.sink_parquet(read, compression="lz4", statistics=False)
         types = records.collect_schema()
-    with temporary_files(engine.scratch), connected(folder, engine.memory // _MEMORY_DIVISOR, where) as connection:
+    with temporary_files(engine.scratch), connect(folder, engine.memory // _MEMORY_DIVISOR, where) as connection:
         for name, value in reader.variables.items():
             connection.execute(f"SET VARIABLE {name} = {value}")
-        shut_off(connection, [read, made])
+        restrict(connection, [read, made])
         connection.execute(f"CREATE VIEW records AS FROM {parquet_rows([read])}")
         connection.execute(f"{reader.view};{text}")
         tally = connection.execute("SELECT outcome, action, count(*) FROM outcomes GROUP BY ALL").fetchall()

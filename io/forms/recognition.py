@@ -40,7 +40,7 @@ from posbias.io.log.faults import clicked_rank, is_top, shown_at, summed_impress
 from posbias.io.log.lists import Finding, find_click_words, holds_times, is_list
 from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
 from posbias.io.log.sources import Source, decompress_start, is_compressed, read_start, utf_16_variant
-from posbias.io.log.sql import Query, result_of, sql_of_click, sql_of_pages, sql_text
+from posbias.io.log.sql import Query, run_query, sql_of_click, sql_of_pages, sql_text
 from posbias.io.sources import LINKED, finding_of_linked, recognise
 
 _SAMPLED_LINES, _SAMPLED_ROWS = 100, 10_000
@@ -139,7 +139,7 @@ def _linked(sources: Sequence[Source]) -> Finding | None:
     if not lists and not in_text:
         return None
     try:
-        found = scan_sources([result_of(Query(finding_of_linked(), _MEMORY), sources)]).collect()
+        found = scan_sources([run_query(Query(finding_of_linked(), _MEMORY), sources)]).collect()
     except PosbiasError:  # such as names that a query does not tell apart
         return None
     return Finding(found.item(), ("--input-format", LINKED)) if found.height else None

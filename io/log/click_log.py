@@ -46,16 +46,16 @@ from posbias.io.log.lists import DEFAULT_LIST_RULES, RESERVED_PREFIX, ListRules,
 from posbias.io.log.scan import (
     FILE,
     ROW,
-    are_structs,
     check_headers,
     has_rows,
+    holds_structs,
     reading,
     scan_sources,
     scan_with_place,
     schema_of,
 )
 from posbias.io.log.sources import PLAIN, Dialect, Source, check_unchanged, digests, each_source, read_end
-from posbias.io.log.sql import Query, result_of
+from posbias.io.log.sql import Query, run_query
 from posbias.io.log.text import check_dialect_matters, find_log_files
 
 
@@ -84,12 +84,12 @@ class LogRequest:
         """Return the files of the log, or files with the rows of its query or tables.
 
         Raises:
-            PosbiasError: as `find_log_files`, `result_of` and `tables`.
+            PosbiasError: as `find_log_files`, `run_query` and `tables`.
         """
         if self.tables is not None:
             return self.tables(self)
         files = find_log_files(self.inputs, self.dialect)
-        return files if self.query is None else (result_of(self.query, files),)
+        return files if self.query is None else (run_query(self.query, files),)
 
     @property
     def where(self) -> str:
@@ -504,7 +504,7 @@ def _columns_of(sources: Sequence[Source]) -> dict[str, bool]:
     with reading(sources):
         for source in sources:
             for name, dtype in schema_of(source).items():
-                has_fields[name] = has_fields.get(name, False) or are_structs(dtype)
+                has_fields[name] = has_fields.get(name, False) or holds_structs(dtype)
     return has_fields
 
 

@@ -14,7 +14,7 @@ from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
 from posbias.io.log.clicks import CLICKED_DOCS, ENTRIES, LISTED_IDS, LONGEST_PAGE, LOST_ID, NOT_LISTED, WITH_ID
 from posbias.io.log.scan import ROW, reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
-from posbias.io.log.sql import rows_of_structs, sql_coalesced, sql_unnested
+from posbias.io.log.sql import sql_coalesced, sql_of_structs, sql_unnested
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ def find_inner_pages(schema: pl.Schema) -> list[Finding]:
         entry = entry_type(dtype) if is_list(dtype) else None
         if isinstance(entry, pl.Struct) and any(isinstance(field.dtype, pl.List) for field in entry.fields):
             text = f"{name!r} holds lists within lists: each of its entries is read as a row"
-            return [Finding(text, ("--sql", rows_of_structs(name)))]
+            return [Finding(text, ("--sql", sql_of_structs(name)))]
     return []
 
 

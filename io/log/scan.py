@@ -1,12 +1,10 @@
-"""Source files as one lazy Polars frame, whatever their format.
+"""Source files as one lazy Polars frame, whatever their format; and the meaning of quotes in text files.
 
-What quotes in text files mean: marks around a field, or letters of it.
-
-Readers swallow lines where they take one for the other: a query `"nike`, written as it was typed, opens a field that
-ends at the next quote, lines further down.
+A quote encloses a field, or is a character of it. A reader that mistakes one for the other swallows lines: a query
+`"nike`, not quoted by its writer, opens a field that ends at the next quote, lines further down.
 
 CSV is read by RFC 4180: quotes around a field, doubled inside. TSV is written in two ways: like CSV by pandas, Spark or
-BigQuery, to the letter by databases and most tools of the field. It is read like CSV unless quotes stand where no such
+BigQuery, literally by databases and most tools of the field. It is read like CSV unless quotes stand where no such
 writer puts them.
 """
 
@@ -29,25 +27,25 @@ from posbias.io.places.locations import ObjectUrl
 from posbias.io.places.object_stores import storage_options
 
 
-def are_structs(dtype: pl.DataType) -> bool:
-    """Whether a column holds structs, or lists of them: its fields have paths."""
+def holds_structs(dtype: pl.DataType) -> bool:
+    """Return True for structs, and lists and arrays of structs, whose fields are columns with a path."""
     return isinstance(dtype.inner if isinstance(dtype, pl.List | pl.Array) else dtype, pl.Struct)
 
 
-def _fields_below(path: str, values: pl.Expr, dtype: pl.DataType) -> Iterator[tuple[str, pl.Expr, pl.DataType]]:
-    """Path, values and type of a column or, if it holds structs or lists of them, of the fields below that hold none.
+def _leaves(path: str, values: pl.Expr, dtype: pl.DataType) -> Iterator[tuple[str, pl.Expr, pl.DataType]]:
+    """Yield path, values and type of each innermost field of structs; of another column, the column itself.
 
-    Of structs in a list, these are the fields of plain values: each is a list, an entry for each of the structs.
+    A field of structs in a list is a list with an entry for each struct; nested fields of such structs are left out.
     """
     if isinstance(dtype, pl.Struct):
         for field in dtype.fields:
             inner = pl.Series(dtype=field.dtype).dtype  # a type may be given as its class
-            yield from _fields_below(f"{path}.{field.name}", values.struct.field(field.name), inner)
+            yield from _leaves(f"{path}.{field.name}", values.struct.field(field.name), inner)
     elif isinstance(dtype, pl.List | pl.Array) and isinstance(dtype.inner, pl.Struct):
         values = values.arr.to_list() if isinstance(dtype, pl.Array) else values
-        for below, of_entry, inner in _fields_below("", pl.element(), dtype.inner):
+        for rest, entry, inner in _leaves("", pl.element(), dtype.inner):
             if not inner.is_nested():
-                yield f"{path}{below}", values.list.eval(of_entry), pl.List(inner)
+                yield f"{path}{rest}", values.list.eval(entry), pl.List(inner)
     else:
         yield path, values, dtype
 
@@ -57,38 +55,38 @@ ROW = "posbias_row"
 LINE = "posbias_line"
 
 TEXT_SEPARATORS = {"csv": ",", "tsv": "\t"}
-"""The formats that have no types, and what stands between their fields."""
+"""Usual separators of the formats without types."""
 
 
 def separator_of(source: Source) -> str:
-    """The separator of fields of a CSV or TSV file."""
+    """Return the separator of a CSV or TSV file."""
     return source.dialect.separator or TEXT_SEPARATORS[source.format]
 
 
-_NO_SEPARATOR = "\x01"  # which JSON has to escape
+_NO_SEPARATOR = "\x01"  # does not occur in text; JSON escapes it
 _SCHEMA_ROWS = 1000
 _HEADER_LINES = 100  # names may have line breaks in quotes
-_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError)
+_READ_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, UnicodeDecodeError)
 
 
 def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.LazyFrame:
-    """All sources as one lazy frame; folders `key=value` become text columns.
+    """Scan files of any formats as one frame, with text columns for folders `key=value` and a column per leaf field.
 
-    CSV and TSV have no types: every column is text, to the letter ("007" is not 7).
+    Columns of CSV and TSV are text ("007" is not 7).
 
     Args:
-        sources: files, each of its own format.
-        as_text: columns of NDJSON that are read as text, so that a value of the wrong type can be reported.
+        sources: the files.
+        as_text: columns of NDJSON to read as text, so that a value of the wrong type can be reported.
 
     Raises:
-        LogFormatError: a file cannot be read.
+        LogFormatError: NDJSON in an object store has a name with a wildcard.
     """
-    frames = [_scan([*group], as_text) for _, group in groupby(sources, key=_likeness)]
+    frames = [_scan([*group], as_text) for _, group in groupby(sources, key=_scan_key)]
     return frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
 
 
-def _likeness(source: Source) -> tuple[object, ...]:
-    """The properties that files must share for Polars to read them at once."""
+def _scan_key(source: Source) -> tuple[object, ...]:
+    """Return the properties that files of one Polars scan have in common."""
     return (
         source.store,
         source.format,
@@ -102,11 +100,12 @@ def _likeness(source: Source) -> tuple[object, ...]:
 
 @cache
 def schema_of(source: Source) -> pl.Schema:
-    """The columns of one file and their types."""
+    """Return the schema of a file, with the leaf fields of structs; cached."""
     return _scan([source], ()).collect_schema()
 
 
 def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
+    """Scan files that share their `_scan_key`."""
     form, options = sources[0].format, storage_options(sources[0].place) or None
     on_disk = [source.place for source in sources if isinstance(source.place, Path)]
     paths = on_disk or [str(source.place) for source in sources]
@@ -116,10 +115,10 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
         frame = pl.scan_ipc(paths, hive_partitioning=False, glob=False, storage_options=options)
     elif form == "ndjson":
         schema = schema_of(sources[0]) if as_text else pl.Schema()
-        structs = tuple(f"{name}." for name, dtype in schema.items() if are_structs(dtype))
+        structs = tuple(f"{name}." for name, dtype in schema.items() if holds_structs(dtype))
         is_list = {name: isinstance(schema.get(name), pl.List) for name in as_text if not name.startswith(structs)}
-        overrides = {name: pl.List(pl.String()) if of_lists else pl.String() for name, of_lists in is_list.items()}
-        for source in sources:  # scan_ndjson always takes a path for a pattern, of which a URL cannot be the only match
+        overrides = {name: pl.List(pl.String()) if nested else pl.String() for name, nested in is_list.items()}
+        for source in sources:  # scan_ndjson expands wildcards, which cannot be escaped in URLs
             if isinstance(source.place, ObjectUrl) and glob.has_magic(str(source.path)):
                 raise LogFormatError(
                     f"{source.path}: NDJSON in an object store cannot have *, ? or [ in its name. Rename it."
@@ -143,10 +142,9 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
             storage_options=options,
         )
     schema, folders = frame.collect_schema(), dict(sources[0].hive)
-    # A column for each field of a struct, or of the structs in a list, but for those that are columns themselves; only
-    # those that are used cost.
-    fields = [field for name, dtype in schema.items() for field in _fields_below(name, pl.col(name), dtype)]
-    fields = [values.alias(path) for path, values, _ in fields if path not in schema]
+    # Fields that no query uses cost nothing.
+    leaves = [leaf for name, dtype in schema.items() for leaf in _leaves(name, pl.col(name), dtype)]
+    fields = [values.alias(path) for path, values, _ in leaves if path not in schema]
     frame = frame.with_columns(fields) if fields else frame
     own = frame.collect_schema()
     columns = [clip_to_calendar(pl.col(name), dtype).alias(name) for name, dtype in own.items() if has_date(dtype)]
@@ -155,23 +153,26 @@ def _scan(sources: Sequence[Source], as_text: Sequence[str]) -> pl.LazyFrame:
 
 
 def scan_with_place(source: Source, as_text: Sequence[str] = ()) -> pl.LazyFrame:
-    """One source with its path in `FILE` and the number of each row, from 1, in `ROW`."""
-    return (
-        scan_sources([source], as_text).with_row_index(ROW, offset=1).with_columns(pl.lit(str(source.path)).alias(FILE))
-    )
+    """Scan a file with its path in `FILE` and the number of each row, from 1, in `ROW`."""
+    rows = scan_sources([source], as_text).with_row_index(ROW, offset=1)
+    return rows.with_columns(pl.lit(str(source.path)).alias(FILE))
 
 
 def untyped_columns(sources: Sequence[Source], columns: Collection[str]) -> set[str]:
-    """Those columns that are text only because files, or names of folders, have no types."""
+    """Return the columns that are text because CSV, TSV and names of folders have no types."""
     if any(source.format in TEXT_SEPARATORS for source in sources):
         return set(columns)
     return {name for source in sources for name, _ in source.hive if name in columns}
 
 
 def has_rows(source: Source) -> bool:
-    """Whether a file holds rows."""
+    """Return True if a file has at least one row.
+
+    Raises:
+        LogFormatError: the file cannot be read.
+    """
     with reading([source]):
-        if source.format == "ndjson":  # whose rows Polars may not be able to read
+        if source.format == "ndjson":  # Polars may fail to parse the rows
             rows = scan_lines(source, lossy=True).filter(pl.col(LINE).str.strip_chars() != "")
         else:
             rows = scan_sources([source])
@@ -179,7 +180,7 @@ def has_rows(source: Source) -> bool:
 
 
 def header_of(source: Source) -> list[str]:
-    """The names in the first line of a CSV or TSV file, as they stand there; none in other formats."""
+    """Return the unmodified column names of a CSV or TSV file, repeated ones as well; none for other formats."""
     if source.format not in TEXT_SEPARATORS:
         return []
     if source.dialect.columns:
@@ -188,7 +189,7 @@ def header_of(source: Source) -> list[str]:
 
 
 def first_fields(source: Source) -> list[str]:
-    """The fields of the first line of a CSV or TSV file."""
+    """Read the fields of the first line of a CSV or TSV file that is not blank."""
     first = scan_lines(source, lossy=True).select(pl.col(LINE).fill_null("")).head(_HEADER_LINES).collect().to_series()
     lines = (line.removeprefix("\ufeff") for line in first)
     quoting = csv.QUOTE_NONE if source.quoted is False else csv.QUOTE_MINIMAL
@@ -197,9 +198,9 @@ def first_fields(source: Source) -> list[str]:
 
 
 def scan_lines(source: Source, *, lossy: bool = False) -> pl.LazyFrame:
-    """The lines of one text file in `LINE`, with their number, from 1, in `ROW`; a blank line may be null.
+    """Scan the lines of a text file as `LINE`, with their numbers, from 1, in `ROW`; a blank line may be null.
 
-    What is not UTF-8 is an error, or with `lossy` replaced.
+    Bytes that are not UTF-8 are an error of Polars, or with `lossy` replaced.
     """
     path = source.place if isinstance(source.place, Path) else str(source.place)
     lines = pl.scan_csv(
@@ -218,29 +219,25 @@ def scan_lines(source: Source, *, lossy: bool = False) -> pl.LazyFrame:
 
 @contextmanager
 def reading(sources: Sequence[Source]) -> Generator[None]:
-    """Turn what Polars says about unreadable input into an error that names the file.
-
-    Raises:
-        LogFormatError: a file is damaged, or not what its name says.
-    """
+    """Translate errors of reading in the block to LogFormatError, which names the first unreadable file."""
     try:
         yield
-    except _UNREADABLE as error:
-        for source in sources:  # each by itself, to find the file at fault
+    except _READ_ERRORS as error:
+        for source in sources:
             try:
                 scan_sources([source]).select(pl.all().is_null().any()).collect(engine="streaming")
-            except _UNREADABLE as cause:
-                line = _first_line(cause)
-                message = f"{source.path}: cannot be read as {source.format}: {line}{_hint(source, line)}"
+            except _READ_ERRORS as cause:
+                reason = _first_line(cause)
+                message = f"{source.path}: cannot be read as {source.format}: {reason}{_hint(source, reason)}"
                 raise LogFormatError(message) from error
         raise LogFormatError(f"cannot read the log: {_first_line(error)}") from error
 
 
-def _hint(source: Source, line: str) -> str:
-    """The option that an unreadable text file probably needs."""
-    if "utf" in line.lower():
+def _hint(source: Source, reason: str) -> str:
+    """Return the option that an unreadable text file probably needs."""
+    if "utf" in reason.lower():
         return " Name its encoding with --encoding, e.g. cp1252 or shift_jis; `posbias check` recognises it."
-    if "more fields" in line and len(header := header_of(source)) == 1:
+    if "more fields" in reason and len(header := header_of(source)) == 1:
         marks = [name for mark, name in ((";", "';'"), ("\t", "tab"), ("|", "'|'"), (",", ",")) if mark in header[0]]
         return f" Are fields separated by another mark? Use --separator {marks[0]}." if marks else ""
     return ""
@@ -250,22 +247,18 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".") + "."
 
 
-_RENAMED = "_duplicated_"  # by Polars
+_REPEATED_NAME = "_duplicated_"  # Polars' suffix
 
 
 def check_headers(sources: Sequence[Source], columns: Iterable[str]) -> None:
-    """Check that each file has one column of each of these names, and none that differs from it by blanks only.
-
-    Raises:
-        SchemaError: a name stands twice, so that nobody knows which column is meant.
-    """
-    named = {name.strip() for name in columns if name.strip()}
+    """Raise SchemaError if a file has several columns of one of the names, but for blanks around it."""
+    required = {name.strip() for name in columns if name.strip()}
     for source in sources:
         with reading([source]):
             names = list(schema_of(source))
-            if any(_RENAMED in name for name in names):
+            if any(_REPEATED_NAME in name for name in names):
                 names = header_of(source) or names
-        for name in named:
+        for name in required:
             if len(alike := [other for other in names if other.strip() == name]) > 1:
                 raise SchemaError(
                     f"{source.path}: {len(alike)} columns are called alike: {', '.join(map(repr, alike))}. Rename all "
@@ -274,31 +267,31 @@ def check_headers(sources: Sequence[Source], columns: Iterable[str]) -> None:
 
 
 _QUOTED = r'"(?:[^"]|"")*"'
-_LONGEST_RECORD = 1000  # lines of one row: a snippet of text may have some
-_SHOWN = 60  # letters
+_LONGEST_RECORD = 1000  # lines of one row: a snippet of text may have several
+_SHOWN = 60  # characters
 _QUOTES, _RECORD, _TEXT = "posbias_quotes", "posbias_record", "posbias_text"
 
 _Quotes = tuple[bool, int | None, str]
-"""The use of quotes in a text file: whether names of columns are in quotes, the first line, from 1, where they do not
-mark fields, None where all of them may, and the beginning of that line."""
+"""Quotes of a text file: whether the header has some; the first line, from 1, with a quote that encloses no field, None
+if there is none; and the first characters of that line."""
 
 Each = Callable[[Iterable[Source], Callable[[Source], _Quotes]], Iterator[_Quotes]]
-"""Does something to each source, as `Engine.each` does."""
+"""Map a function over sources, as `Engine.each` does."""
 
 
 def resolve_quotes(sources: Sequence[Source], each: Each | None = None) -> tuple[tuple[Source, ...], list[str]]:
-    """Find out what quotes mean in text files. Each is read once for that.
+    """Determine the meaning of quotes in text files, each of which is read once.
 
     Returns:
-        The sources with `quoted` set, and what a reader should know about them.
+        The sources with `quoted` set, and notes for the user.
 
     Raises:
-        LogFormatError: quotes of CSV are not balanced, so that lines would be swallowed.
+        LogFormatError: a quote of CSV, or of TSV with a quoted header, encloses no field: lines would be swallowed.
     """
-    of_text = [source for source in sources if source.format in TEXT_SEPARATORS and source.quoted is None]
-    with reading(of_text):
-        places = [source.with_absolute_path for source in of_text]
-        uses = dict(zip(of_text, map(_quotes_of, places) if each is None else each(places, _quotes_of), strict=True))
+    texts = [source for source in sources if source.format in TEXT_SEPARATORS and source.quoted is None]
+    with reading(texts):
+        places = [source.with_absolute_path for source in texts]
+        uses = dict(zip(texts, map(_quotes_of, places) if each is None else each(places, _quotes_of), strict=True))
     strays = [(source, *quotes) for source, quotes in uses.items() if quotes[1] is not None]
     for source, in_header, line, text in strays:
         if source.format == "csv" or in_header:
@@ -313,13 +306,13 @@ def resolve_quotes(sources: Sequence[Source], each: Each | None = None) -> tuple
 
 
 def with_quotes(sources: Iterable[Source]) -> list[Source]:
-    """The sources, those of TSV with what quotes mean in them, without which samples of them cannot be read."""
+    """Resolve the quotes of TSV alone, without which samples of it cannot be read."""
     return [resolve_quotes([source])[0][0] if source.format == "tsv" else source for source in sources]
 
 
 @cache
 def _quotes_of(source: Source) -> _Quotes:
-    """Read the lines that hold quotes."""
+    """Determine the use of quotes from the lines with quotes."""
     separator, n_columns = separator_of(source), len(header_of(source))
     lines = scan_lines(source, lossy=True).filter(pl.col(LINE).str.contains('"', literal=True))
     quotes = pl.col(LINE).str.count_matches('"', literal=True)
@@ -327,30 +320,31 @@ def _quotes_of(source: Source) -> _Quotes:
     odd = quotes % 2 == 1
     columns = [in_header.alias("in_header"), odd.any().alias("odd")]
     if source.format == "tsv":
-        between = odd.cum_sum() % 2 == 1  # lines of a field that runs over several
-        # With an even number of quotes, there are some that mark no field; or without those there are more fields.
+        inside = odd.cum_sum() % 2 == 1  # lines of a field that extends over several lines
+        # A line with an even number of quotes has a stray one if they enclose no fields, or if it has the right number
+        # of fields only when quotes are characters.
         mark = re.escape(separator)
         field = f'(?:[^"{mark}]*|{_QUOTED})'
-        marked = pl.col(LINE).str.contains(f"^{field}(?:{mark}{field})*$")
-        as_marked = _fields(pl.col(LINE).str.replace_all(_QUOTED, ""), separator)
-        fits = (_fields(pl.col(LINE), separator) == n_columns) & (as_marked != n_columns)
-        stray = ~odd & ~between & (~marked | fits)
+        is_quoted = pl.col(LINE).str.contains(f"^{field}(?:{mark}{field})*$")
+        n_quoted = _n_fields(pl.col(LINE).str.replace_all(_QUOTED, ""), separator)
+        is_literal = (_n_fields(pl.col(LINE), separator) == n_columns) & (n_quoted != n_columns)
+        stray = ~odd & ~inside & (~is_quoted | is_literal)
         columns.append(pl.col(ROW).filter(stray).min().alias("stray"))
-    seen = lines.select(columns).collect(engine="streaming").row(0, named=True)
-    places = [seen.get("stray"), _first_swallowing(source, separator, n_columns) if seen["odd"] else None]
+    use = lines.select(columns).collect(engine="streaming").row(0, named=True)
+    places = [use.get("stray"), _first_swallowing(source, separator, n_columns) if use["odd"] else None]
     first = min((place for place in places if place is not None), default=None)
     text = "" if first is None else lines.filter(pl.col(ROW) == first).select(LINE).collect().item()
-    return bool(seen["in_header"]), first, text[:_SHOWN]
+    return bool(use["in_header"]), first, text[:_SHOWN]
 
 
-def _fields(text: pl.Expr, separator: str) -> pl.Expr:
+def _n_fields(text: pl.Expr, separator: str) -> pl.Expr:
     return text.str.count_matches(separator, literal=True) + 1
 
 
 def _first_swallowing(source: Source, separator: str, n_columns: int) -> int | None:
-    """The first line from which a row runs over several lines that are no row together, or each of them one.
+    """Return the first line of a quoted row over several lines that are no row together, or a row each.
 
-    Between a line with an odd number of quotes and the next one lies what a reader takes for one row.
+    A reader joins the lines from one with an odd number of quotes to the next one.
     """
     text = pl.col(LINE).fill_null("")
     odd = text.str.count_matches('"', literal=True) % 2
@@ -362,11 +356,11 @@ def _first_swallowing(source: Source, separator: str, n_columns: int) -> int | N
         .agg(
             pl.col(ROW).min(),
             pl.len().alias("lines"),
-            (_fields(pl.col(LINE), separator) == n_columns).all().alias("rows_each"),
+            (_n_fields(pl.col(LINE), separator) == n_columns).all().alias("rows_each"),
             pl.col(LINE).sort_by(ROW).head(_LONGEST_RECORD).str.join("\n").alias(_TEXT),
         )
     )
     without = pl.col(_TEXT).str.replace_all(_QUOTED, "")
-    whole = ~without.str.contains(r'["\n]') & (_fields(without, separator) == n_columns)
-    swallowing = rows.filter(pl.col("rows_each") | (pl.col("lines") > _LONGEST_RECORD) | ~whole)
+    is_row = ~without.str.contains(r'["\n]') & (_n_fields(without, separator) == n_columns)
+    swallowing = rows.filter(pl.col("rows_each") | (pl.col("lines") > _LONGEST_RECORD) | ~is_row)
     return swallowing.select(pl.col(ROW).min()).collect(engine="streaming").item()

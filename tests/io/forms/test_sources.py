@@ -11,7 +11,7 @@ from command_results import Output, Posbias, Refused
 from log_faults import SMALL, changed, search, write_small
 from log_forms import FORMS, Click, Event, Log, mixpanel_events, small_log, write
 
-from posbias.io.log.sql import Query, result_of
+from posbias.io.log.sql import Query, run_query
 from posbias.io.log.text import find_log_files
 from posbias.io.sources import event_source
 
@@ -160,7 +160,7 @@ def test_times_of_a_source_are_those_of_utc(tmp_path: Path, name: str, written: 
     (file,) = write(tmp_path, FORMS[name].write(SMALL))
     lines = re.sub(OF_TIMES, rf'"\1": "{written}"', file.read_text(encoding="utf-8"))
     file.write_text(lines, encoding="utf-8")
-    made = result_of(Query(event_source(name).text, 1 << 30, position_base=1), find_log_files([str(file)]))
+    made = run_query(Query(event_source(name).text, 1 << 30, position_base=1), find_log_files([str(file)]))
     times = pl.read_parquet(str(made.origin))["timestamp"].drop_nulls()
     assert {*times} == {datetime(2026, 1, 5, 22, 30)}  # noqa: DTZ001 - of UTC, without a zone
 

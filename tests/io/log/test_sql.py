@@ -18,7 +18,7 @@ import pytest
 from patience import PATIENCE, ended
 
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
-from posbias.io.log.sql import Query, result_of, sql_coalesced, sql_name, sql_text, sql_where
+from posbias.io.log.sql import Query, run_query, sql_coalesced, sql_name, sql_text, sql_where
 from posbias.io.log.text import find_log_files
 
 ROWS = pl.DataFrame({"session": [1, 1, 2], "doc": ["a", "b", "007"], "position": [1, 2, 1], "click": [0, 1, 0]})
@@ -29,7 +29,7 @@ RunPosbias = Callable[..., subprocess.CompletedProcess[str]]
 
 def selected(query: str, *files: Path) -> pl.DataFrame:
     """Return the rows of a query over files."""
-    made = result_of(Query(query, MEMORY), find_log_files([str(file) for file in files]))
+    made = run_query(Query(query, MEMORY), find_log_files([str(file) for file in files]))
     return pl.read_parquet(str(made.origin))
 
 
