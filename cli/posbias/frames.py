@@ -29,7 +29,7 @@ from posbias.io.fits.saved_fit import PreviousFit
 from posbias.io.jobs.click_models import ClickModelFit, check_can_weigh, no_weight_of_rows, weigh_by_row
 from posbias.io.jobs.training import WeightRequest, weigh_by_cell
 from posbias.io.log.click_log import LogRequest, open_log
-from posbias.io.log.faults import doubts
+from posbias.io.log.faults import column_faults
 from posbias.io.places.ownership import owned_directory, system_temporary
 from posbias.io.progress import SilentProgress
 from posbias.io.results.conclusions import warning_sentences
@@ -324,7 +324,7 @@ def weigh(
         read = read_log(log, plan, engine, SilentProgress(), keep_sessions=pages)
         weighed = weigh_log(read, request, engine, SilentProgress())
         parts = (weighed.pages or read.buckets).map(partial(_part_weights, weigh=weighed.weigh))
-        rows, sentences = pl.concat(parts), warning_sentences(doubts(log))
+        rows, sentences = pl.concat(parts), warning_sentences(column_faults(log))
     for sentence in sentences:
         warnings.warn(printable(sentence), stacklevel=3)  # at the call of `Result.weights`
     return frame.with_columns([_by_row(rows, name, read.rows_read) for name in WEIGHT_COLUMNS])

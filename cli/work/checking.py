@@ -44,9 +44,9 @@ from posbias.io.jobs.fit import Job, lost_click_reasons
 from posbias.io.jobs.tables import Column, PrintedTable, clicks_in_words, first, interval_in_words, more
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import Clicks
-from posbias.io.log.faults import doubts, faults_in, undeclared_page
+from posbias.io.log.faults import column_faults, faults_in, undeclared_page
 from posbias.io.log.lists import Finding, find_click_words, find_inner_pages, find_timestamp_format
-from posbias.io.log.rejections import cut_off, why_rejected
+from posbias.io.log.rejections import truncation_sentences, why_rejected
 from posbias.io.log.scan import schema_of, with_quotes
 from posbias.io.log.sources import STANDARD_INPUT, Source, find_sources
 from posbias.io.log.times import with_times
@@ -308,7 +308,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             if bad and not stops and view.log.on_bad_rows != "drop":
                 reasons = ", ".join(f"{rows:,} because {why}" for why, rows in bad.items())
                 text = f"{plural(sum(bad.values()), 'rows')} of {read.rows.read:,} break the rules ({reasons})"
-                text += "".join(f". {cut.removesuffix('.')}" for cut in cut_off(log))
+                text += "".join(f". {cut.removesuffix('.')}" for cut in truncation_sentences(log))
                 view = view.with_findings([Finding(text, ("--on-bad-rows", "drop"))])
             look = survey_log(read, read.plan, engine, progress)
             with progress.stage("looking at columns"):
@@ -386,7 +386,7 @@ def _reasons_against(log: Log, look: LogSurvey | None, model: str, *, refused: b
     elif not refused:
         sentences = reasons_against(next(each for each in look.outlooks if each.model == model), look.facts)
     yield from (Reason("no-estimate", STOP, sentence) for sentence in sentences)
-    yield from (reason for reason in doubts(log) if reason.code == "counts-not-used")
+    yield from (reason for reason in column_faults(log) if reason.code == "counts-not-used")
 
 
 def _headline(look: LogSurvey | None, model: str) -> str:

@@ -21,7 +21,7 @@ from posbias.io.jobs.fit import Job
 from posbias.io.jobs.tables import DONE, Result
 from posbias.io.log.click_log import Log
 from posbias.io.log.events import EVENTS
-from posbias.io.log.faults import doubts
+from posbias.io.log.faults import column_faults
 from posbias.io.log.lists import RESERVED_PREFIX, Finding
 from posbias.io.log.scan import schema_of
 from posbias.io.log.sources import input_paths
@@ -158,7 +158,7 @@ def dry_run(
         opened = job.open_log()
         reads["log"] = log_description(opened)
         reads["files"] = [str(source.path) for source in opened.sources]
-        warnings = [reason.sentence for reason in doubts(opened)]
+        warnings = [reason.sentence for reason in column_faults(opened)]
     paths = input_paths((*job.inputs, *also_read))
     paths += [path for path in (output.config, log.temp_dir) if path is not None]
     protected = [path for path in paths if not (replaces_input and is_same(path, target))]

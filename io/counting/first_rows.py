@@ -29,7 +29,7 @@ from posbias.core.shapes.linear import fit_product
 from posbias.io.engines.engine import ReadLog
 from posbias.io.forms.recognition import option
 from posbias.io.log.click_log import Log, good_rows
-from posbias.io.log.faults import Quantity, of_ids
+from posbias.io.log.faults import Quantity, rounded_id
 from posbias.io.log.lists import Finding
 from posbias.io.log.rejections import why_rejected
 from posbias.io.log.scan import reading
@@ -177,7 +177,7 @@ def first_row_quantities(first: FirstRows, log: Log) -> dict[str, Quantity]:
         return {}
     quantities: dict[str, Quantity] = {
         "rows_looked_at": rows.height,
-        **of_ids(rows, log),
+        **rounded_id(rows, log),
         **_order_quantities(rows),
         **first.bases,
     }

@@ -126,7 +126,7 @@ def pages_to_test(read: ReadLog | None, plan: StatisticsPlan) -> CountedPages | 
 def faults_of_log(
     read: ReadLog, facts: LogFacts | None, plan: StatisticsPlan, lost: LackingDays | None = None, *stated: str
 ) -> list[Reason]:
-    """Return the faults of a log, without those of its columns (`doubts`).
+    """Return the faults of a log, without those of its columns (`column_faults`).
 
     Args:
         read: the log.

@@ -31,9 +31,9 @@ from posbias.io.forms.form import Document, field, parse_document
 from posbias.io.forms.recognition import AS_CLICKS, NO_QUERY, first_impressions, first_shown, option
 from posbias.io.log.click_log import Log, open_log
 from posbias.io.log.events import EventReader
-from posbias.io.log.faults import clicks_in_rows
+from posbias.io.log.faults import click_row_options
 from posbias.io.log.lists import JSON, SPACE, Finding, ListRules, is_list
-from posbias.io.log.rejections import CLICKED_TWICE, without_sessions
+from posbias.io.log.rejections import CLICKED_TWICE, advice_without_sessions
 from posbias.io.log.scan import LINE, reading, scan_lines, scan_sources, schema_of
 from posbias.io.log.sources import Source
 from posbias.io.log.sql import sql_of_swaps, sql_option
@@ -227,7 +227,11 @@ def find_pages(log: Log) -> list[Finding]:
     if not is_visit:
         judged = pages(first_impressions(log).lazy().filter(pl.col(REJECTED) == 0), log.page_rules).collect()
         faulty, rows = judged.filter(pl.col(REJECTED) > 0), judged[PAGE_ROWS].to_numpy()
-        few = without_sessions(log, faulty) if faulty[PAGE_ROWS].to_numpy().sum() > _GOOD_PAGES * rows.sum() else ""
+        few = (
+            advice_without_sessions(log, faulty)
+            if faulty[PAGE_ROWS].to_numpy().sum() > _GOOD_PAGES * rows.sum()
+            else ""
+        )
         return [Finding(few, certain=False)] if few else []
     keys = _best_keys(log, _page_keys(log))
     if keys is None:
@@ -251,7 +255,7 @@ def find_duplicates(log: Log) -> list[Finding]:
     if not shares.repeated_doc or shares.no_page >= _VISITS:
         return []
     rows = first_impressions(log).filter(pl.col(REJECTED) == 0)
-    options = clicks_in_rows(log, rows.lazy())
+    options = click_row_options(log, rows.lazy())
     if options:  # a click column that was named is for rows that are impressions
         named = log.request.roles.click is not None
         text = f"{CLICKED_TWICE}{f': without --click, use {shlex.join(options)}' if named else ''}"

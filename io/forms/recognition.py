@@ -36,7 +36,7 @@ from posbias.io.forms.form import Document, Form, parse_document
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import any_condition
 from posbias.io.log.events import CLICKED_FLAG, SHOWN_FLAG, EventReader
-from posbias.io.log.faults import clicked_rank, is_top, shown_at, summed_impressions
+from posbias.io.log.faults import clicked_rank, impressions_by_position, is_top, summed_impressions
 from posbias.io.log.lists import Finding, find_click_words, holds_times, is_list
 from posbias.io.log.scan import LINE, TEXT_SEPARATORS, reading, scan_lines, scan_sources, schema_of
 from posbias.io.log.sources import Source, decompress_start, is_compressed, read_start, utf_16_variant
@@ -534,7 +534,7 @@ def find_position_base(log: Log) -> list[Finding]:
     base = log.request.rules.position_base - 1
     if log.raw is None:
         first = first_impressions(log)
-        shown = shown_at(first.lazy())
+        shown = impressions_by_position(first.lazy())
         if min(shown, default=1) == 0 and not is_top(0, shown):
             if find_shifted_pages(first) is not None:
                 text = f"some pages count positions from {base}, and most from {base + 1}"

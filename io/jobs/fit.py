@@ -38,7 +38,7 @@ from posbias.io.log import click_log
 from posbias.io.log.click_log import Log, LogRequest
 from posbias.io.log.clicks import JoinedClicks, Rows, check_plain_column, lost_clicks
 from posbias.io.log.events import SHOWN_FLAG
-from posbias.io.log.faults import doubts, faults_in
+from posbias.io.log.faults import column_faults, faults_in
 from posbias.io.log.lists import find_inner_pages
 from posbias.io.log.scan import schema_of, with_quotes
 from posbias.io.log.times import Days
@@ -121,7 +121,7 @@ class Job:
                     )
         check_features(log, self.tables, log.roles.features)
         if result is not None:
-            result.faults += doubts(log)
+            result.faults += column_faults(log)
         return log
 
     def with_roles(self, **roles: object) -> "Job":

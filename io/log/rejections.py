@@ -1,4 +1,4 @@
-"""Rows and pages that are rejected because they break the rules: which, where they are, and what to do."""
+"""Messages about rejected rows and pages: reasons, places and advice."""
 
 import csv
 import re
@@ -13,26 +13,37 @@ from posbias.core.log.pages import HARMLESS, PageRejection, find_shifted_pages
 from posbias.core.roles import is_count_name
 from posbias.core.schema import NO_SUM_OF_RANKS, SESSION
 from posbias.io.log.click_log import Log
-from posbias.io.log.faults import clicks_in_rows, faults_in, is_top, of_ids, shown_at, summed_impressions
+from posbias.io.log.faults import (
+    click_row_options,
+    faults_in,
+    impressions_by_position,
+    is_top,
+    rounded_id,
+    summed_impressions,
+)
 from posbias.io.log.lists import Finding, find_click_words, find_timestamp_format, holds_times
 from posbias.io.log.scan import FILE, ROW, TEXT_SEPARATORS, header_of, reading, schema_of, separator_of
 from posbias.io.log.sources import read_end
 from posbias.io.log.sql import sql_negated, sql_of_click, sql_option, sql_without
 
 CLICKED_TWICE = "a clicked result is one row as an impression and another one as a click"
-_SHOWN = 3
-_LAST_ROW = 1 << 16  # bytes that hold it
-_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
-_SAMPLED = 10_000  # rows of one fault
-_FIRST_ROWS = 1 << 20  # by whose pages other bases are known
+_SHOWN = 3  # rows per reason
+_LAST_ROW = 1 << 16  # bytes, at most
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
+_SAMPLED = 10_000  # rows per reason
+_FIRST_ROWS = 1 << 20  # in which pages with another base of positions are looked for
 
 
-_REJECTIONS: dict[int, Rejection] = {fault: fault for fault in (*RowRejection, *PageRejection)}
-_BESIDE: dict[int, str] = {RowRejection.CLICKS_ABOVE_IMPRESSIONS: "impressions", RowRejection.SLOT_BELOW_PAGE: "page"}
+_REJECTIONS: dict[int, Rejection] = {code: code for code in (*RowRejection, *PageRejection)}
+_SECOND_ROLE: dict[int, str] = {
+    RowRejection.CLICKS_ABOVE_IMPRESSIONS: "impressions",
+    RowRejection.SLOT_BELOW_PAGE: "page",
+}
+"""Roles beside that of the rejection, whose values a message shows too."""
 
 
 def why_rejected(code: int) -> str:
-    """A fault in words, as it stands in messages and in the manifest."""
+    """Return the reason of a rejection in words, as messages and manifests state it."""
     return _REJECTIONS[code].words
 
 
@@ -40,21 +51,26 @@ _HARMLESS_REASONS = frozenset(map(why_rejected, HARMLESS))
 
 
 def describe_rejected_rows(log: Log, counts: Mapping[int, int], read: int) -> list[str]:
-    """The lines of a message about faulty rows: each reason with its first rows, and what to do."""
+    """Return the lines of the message about invalid rows: each reason with its first rows and advice.
+
+    Args:
+        log: the log.
+        counts: number of rows by `RowRejection`.
+        read: number of rows read.
+    """
     total = sum(counts.values())
     lines = [f"{total:,} of {read:,} rows are not valid:"]
     for code in sorted(counts):
         lines.append(f"  {counts[code]:,} x {why_rejected(code)}: {'; '.join(_places(log, code))}")
         advice = _advice(log, code)
         lines += [f"    {advice}"] if advice else []
-    of_cell = log.roles.position in log.roles.cell
-    lines += [] if of_cell else advice_on_most({why_rejected(code): rows for code, rows in counts.items()}, read)
-    lines += cut_off(log)
-    return [*lines, "Fix the log, or drop these rows with --on-bad-rows drop."]
+    if log.roles.position not in log.roles.cell:
+        lines += advice_on_most({why_rejected(code): rows for code, rows in counts.items()}, read)
+    return [*lines, *truncation_sentences(log), "Fix the log, or drop these rows with --on-bad-rows drop."]
 
 
-def cut_off(log: Log) -> list[str]:
-    """Sentences on text files whose last row has no line break, and fewer fields than there are columns."""
+def truncation_sentences(log: Log) -> list[str]:
+    """Return a sentence for each text file whose last row has no line break and lacks fields."""
     sentences = list[str]()
     for source in log.sources:
         is_plain = source.format in TEXT_SEPARATORS and not source.compressed and source.copy is None
@@ -64,15 +80,16 @@ def cut_off(log: Log) -> list[str]:
     return sentences
 
 
-def without_sessions(log: Log, faulty: pl.DataFrame) -> str:
-    """Advice where only a few sessions are no page: their id may be unknown. Empty for others, or a named column.
+def advice_without_sessions(log: Log, faulty: pl.DataFrame) -> str:
+    """Return advice about at most three invalid sessions, whose id may stand for unknown ones; otherwise "".
 
     Args:
-        log: where they stand.
-        faulty: `session` of those that are no page.
+        log: a flat log, whose column of sessions no option names.
+        faulty: the invalid sessions, in the column `session`.
     """
-    apart = len(log.roles.session) != 1 or log.request.roles.session or log.click_sources or log.raw_sources
-    if not 0 < faulty.height <= _SHOWN or apart or log.nesting is not None:
+    is_guessed = len(log.roles.session) == 1 and not log.request.roles.session
+    is_flat = not (log.click_sources or log.raw_sources) and log.nesting is None
+    if not (0 < faulty.height <= _SHOWN and is_guessed and is_flat):
         return ""
     names = ", ".join(map(repr, faulty[SESSION].sort()))
     without = sql_without(log.roles.session[0])
@@ -80,17 +97,14 @@ def without_sessions(log: Log, faulty: pl.DataFrame) -> str:
 
 
 def check_dropped(where: str, dropped: Mapping[str, int], total: int, most: float, what: str = "rows") -> None:
-    """Check that what is left out because it breaks the contract is a small part of the log.
+    """Raise SchemaError if too many invalid rows are left out; rows with harmless reasons do not count.
 
     Args:
         where: the log, for the message.
-        dropped: how many rows were left out, by reason in words.
-        total: how many rows there are.
-        most: the share of them that may be left out (--max-bad-rows).
-        what: what rows are called.
-
-    Raises:
-        SchemaError: more would be left out.
+        dropped: number of rows that are left out, by reason.
+        total: number of rows of the log.
+        most: largest share of invalid rows, 0 to 1 (--max-bad-rows).
+        what: a word for rows.
     """
     bad = {why: rows for why, rows in dropped.items() if why not in _HARMLESS_REASONS}
     lost = sum(bad.values())
@@ -110,7 +124,12 @@ def _percent(share: float) -> str:
 
 
 def advice_on_most(bad: Mapping[str, int], total: int) -> Iterator[str]:
-    """Advice where a reason is that of most bad rows, or of many rows."""
+    """Yield advice about missing clicks if most invalid rows have them, and positions if a third of all rows has them.
+
+    Args:
+        bad: number of invalid rows by reason.
+        total: number of rows of the log.
+    """
     if 2 * bad.get(why_rejected(RowRejection.CLICK_MISSING), 0) > sum(bad.values()):
         yield _NULL_CLICKS
     if 3 * bad.get(why_rejected(RowRejection.POSITION_NOT_WHOLE), 0) > total:
@@ -121,13 +140,13 @@ _NULL_CLICKS = "If an empty click cell means no click, use --null-click 0."
 
 
 def describe_rejected_pages(log: Log, counts: Mapping[int, int], examples: pl.DataFrame, *, dropped: bool) -> list[str]:
-    """The lines of a message about faulty sessions: each reason with the first of its examples, and what to do.
+    """Return the lines of the message about invalid sessions: each reason with its first example, and advice.
 
     Args:
-        log: where they stand.
-        counts: number of sessions per `PageRejection`.
-        examples: `session` and `rejected` of some of them, or of all.
-        dropped: whether faulty sessions are left out.
+        log: the log.
+        counts: number of invalid sessions by `PageRejection`.
+        examples: `session` and `rejected` of invalid sessions, not necessarily of all.
+        dropped: whether invalid sessions are left out, and are too many.
     """
     lines = [f"{plural(sum(counts.values()), 'sessions')} cannot be one results page each:"]
     advice: list[str] = []
@@ -143,15 +162,15 @@ def describe_rejected_pages(log: Log, counts: Mapping[int, int], examples: pl.Da
                 page = f"{file} row {row} (session = {session!r})"
                 break
         lines.append(f"  {counts[code]:,} x {why_rejected(code)}: {page}")
-        of_page = log.nesting is not None and _REJECTIONS[code] is PageRejection.SEVERAL_QUERIES
-        advice.append("If each row is a page, use --session none." if of_page else _REJECTIONS[code].advice)
-    instead = without_sessions(log, examples) if examples.height == sum(counts.values()) else ""
+        row_is_page = log.nesting is not None and _REJECTIONS[code] is PageRejection.SEVERAL_QUERIES
+        advice.append("If each row is a page, use --session none." if row_is_page else _REJECTIONS[code].advice)
+    instead = advice_without_sessions(log, examples) if examples.height == sum(counts.values()) else ""
     if PageRejection.REPEATED_DOC in counts:
         repeated = examples.filter(pl.col(REJECTED) == PageRejection.REPEATED_DOC).head(_SAMPLED).select(SESSION)
         with reading([*log.sources, *log.click_sources]):
             rows = log.impressions.join(repeated.lazy(), on=SESSION, how="semi")
-            rounded = faults_in(of_ids(rows.collect(engine="streaming"), log))
-            options = () if rounded else clicks_in_rows(log, rows)
+            rounded = faults_in(rounded_id(rows.collect(engine="streaming"), log))
+            options = () if rounded else click_row_options(log, rows)
         instead = f"{CLICKED_TWICE}: use {shlex.join(options)}" if options else instead
         if rounded:
             return [*lines, *(reason.sentence for reason in rounded)]
@@ -172,8 +191,10 @@ def describe_rejected_pages(log: Log, counts: Mapping[int, int], examples: pl.Da
 
 
 def _places(log: Log, code: int) -> list[str]:
-    played = [getattr(log.roles, role) for role in (_REJECTIONS[code].role, _BESIDE.get(code)) if role is not None]
-    names = [name for names in played for name in ([names] if isinstance(names, str) else names or ())]
+    """Return file, row and invalid values of the first three rows with a reason."""
+    roles = [role for role in (_REJECTIONS[code].role, _SECOND_ROLE.get(code)) if role is not None]
+    columns = [getattr(log.roles, role) for role in roles]
+    names = [name for names in columns for name in ([names] if isinstance(names, str) else names or ())]
     ids = (*log.roles.session, *log.roles.ids()) if _REJECTIONS[code] is RowRejection.TIMESTAMP_INVALID else ()
     places: list[str] = []
     for source in log.sources:
@@ -197,10 +218,10 @@ def _places(log: Log, code: int) -> list[str]:
 
 
 def _advice_on_base(log: Log) -> str:
-    """Advice on positions below the first one, by the positions of all rows."""
+    """Return advice about positions below the base, by the positions of all rows."""
     base, column = log.request.rules.position_base, log.roles.position
     with reading([*log.sources, *log.click_sources]):
-        shown = shown_at(log.impressions)
+        shown = impressions_by_position(log.impressions)
     smallest, largest = min(shown) + base - 1, max(shown) + base - 1
     if smallest < largest < 0 and column is not None:
         return f"All positions are negative. If {largest} is the top, read them with {sql_negated(column)}."
@@ -213,12 +234,12 @@ def _advice_on_base(log: Log) -> str:
 
 
 def _advice(log: Log, code: int) -> str:
-    """What to do about rows that are rejected for one reason; empty where nothing is known."""
+    """Return advice about rows with a reason, or ""."""
     match code:
         case RowRejection.CLICK_INVALID:
             return _click_advice(log)
         case RowRejection.TIMESTAMP_INVALID:
-            how, times = _how_times_are_read(log), log.roles.timestamp
+            how, times = _timestamp_advice(log), log.roles.timestamp
             if log.request.roles.timestamp is not None or times is None:
                 return how
             return f"{how} --timestamp none leaves {times!r} out, which no option names.".strip()
@@ -228,10 +249,11 @@ def _advice(log: Log, code: int) -> str:
             base = 1 if log.rules.paging is None else log.rules.paging.base
             return f"Pages count from {base} here. If this log counts them from {1 - base}, use --page-base {1 - base}."
         case _:
-            return _comma_advice(log, code) if code in _NUMBERS else _REJECTIONS[code].advice
+            return _number_advice(log, code) if code in _NUMBERS else _REJECTIONS[code].advice
 
 
-def _how_times_are_read(log: Log) -> str:
+def _timestamp_advice(log: Log) -> str:
+    """Return how timestamps are parsed, or the option that would parse them."""
     declared, unit = log.rules.values.timestamp_format, log.rules.time_unit
     if declared is not None:
         return f"They are read as {shlex.quote(declared)} here (--timestamp-format)."
@@ -246,13 +268,13 @@ def _how_times_are_read(log: Log) -> str:
 
 
 def _with_options(finding: Finding) -> str:
-    """A finding as advice."""
+    """Return a finding as advice to use its options."""
     sentence = f"{finding.text[0].upper()}{finding.text[1:]}"
     return f"{sentence}: use {'' if finding.certain else 'the right one of them, e.g. '}{shlex.join(finding.options)}."
 
 
 def _faulty_values(log: Log, column: str | None, code: int) -> list[str]:
-    """The values of a text column in rows of one fault, each once, of a sample."""
+    """Return the distinct values of a text column in rows with a reason, of a sample of each file."""
     faulty_values = list[str]()
     for source in log.sources:
         impressions = log.impressions_with_place(source)
@@ -266,7 +288,7 @@ def _faulty_values(log: Log, column: str | None, code: int) -> list[str]:
 
 
 def _click_advice(log: Log) -> str:
-    """The option for clicks that are words or counts, which depends on whether impressions are counts too."""
+    """Return the option for clicks that are words, times, or counts beside counts of impressions."""
     values = _faulty_values(log, log.roles.click, RowRejection.CLICK_INVALID)
     finding = find_click_words(values)
     if finding is not None:
@@ -282,8 +304,8 @@ def _click_advice(log: Log) -> str:
     return f"If a row adds up impressions and clicks, use {shlex.join(options)}{instead}."
 
 
-def _comma_advice(log: Log, code: int) -> str:
-    """The option for numbers with a comma or a point, where it is these marks that are wrong with them."""
+def _number_advice(log: Log, code: int) -> str:
+    """Return the option for numbers with a decimal comma, or with marks between thousands."""
     if _REJECTIONS[code] is RowRejection.POSITION_NOT_WHOLE and log.roles.position in log.roles.cell:
         return "The last --cell is taken to be the position. Name another column with --position."
     values = _faulty_values(log, getattr(log.roles, _REJECTIONS[code].role), code)
@@ -291,7 +313,7 @@ def _comma_advice(log: Log, code: int) -> str:
     if values and all(re.match(thousands_pattern("," if has_option else "."), value) for value in values):
         mark, what = ("commas", "leave out") if has_option else ("points", "use")
         return f"If {mark} stand between thousands here, {what} --decimal ,."
-    if values and not has_option and all(_WITH_COMMA.fullmatch(value) for value in values):
+    if values and not has_option and all(_DECIMAL_COMMA.fullmatch(value) for value in values):
         return "If numbers have a comma before their fraction here, use --decimal ,."
     return _REJECTIONS[code].advice
 

@@ -1,4 +1,4 @@
-"""The times of a log: the column that says when pages were shown, where no option names it; and the days."""
+"""Recognition of the column of times, where no option names it; and checks of the days of a log."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,78 +19,78 @@ from posbias.io.log.lists import find_timestamp_format, holds_times
 from posbias.io.log.scan import reading, scan_sources, schema_of
 from posbias.io.results.conclusions import Reason, reason
 
-_FIRST_ROWS = 10_000  # that are looked at
-_MOST_PAGES = 0.95  # the least share of pages that are shown at one time
-_LONGEST_PAGE = timedelta(hours=1)  # what is shown on it may be logged one by one
-_ENOUGH_REPEATS = 20  # documents to expect at several times, of which there must then be some
-_ENOUGH_CHANGES, _IN_ORDER = 20, 0.8  # changes from one row to the next, and the least share of them in one direction
-_OF_ACCOUNTS = frozenset(("createdat",))  # names of times of pages, and as often of other times
+_FIRST_ROWS = 10_000  # that are examined
+_MOST_PAGES = 0.95  # least share of pages whose times are close together
+_LONGEST_PAGE = timedelta(hours=1)  # between the first and the last result, if these are logged one by one
+_ENOUGH_REPEATS = 20  # expected number of documents with several times, above which at least one must have several
+_ENOUGH_CHANGES, _IN_ORDER = 20, 0.8  # changes from one row to the next, and least share of them in one direction
+_AMBIGUOUS = frozenset(("createdat",))  # names of times of pages, and as often of other times
 
 
 def with_times(log: Log) -> Log:
-    """The log with the column that says when pages were shown, as finely as it does; as it is where none does.
+    """Add the first column of times of pages to the roles, with quarter hours as periods; without one, return the log.
 
-    It is the first one, by its name or its values. The values in the first rows are times, one a page; times of
-    documents are none of pages. A column without a name of times may hold other dates, of users or journeys: its values
-    must also follow the order of the rows.
+    A column is recognised by its name or its values: in the first rows it holds times, close together on a page, and
+    not times of documents. Without a name of times it may hold other dates, of users or journeys: its values must also
+    follow the order of the rows.
     """
     if log.raw is not None or log.roles.timestamp is not None or log.request.rules.day is not None:
         return log
     try:
-        return next(filter(_fit, _candidates(log)), log)
+        return next(filter(_is_time_of_pages, _candidates(log)), log)
     except PosbiasError:  # the first rows cannot be read, as is reported once all are
         return log
 
 
 def free_columns(log: Log) -> list[str]:
-    """Columns of plain values that play no role."""
-    schema, played = schema_of(log.sources[0]), {*log.roles.columns()}
-    return [name for name in schema if name not in played and not schema[name].is_nested()]
+    """Return the columns of plain values without a role."""
+    schema, used = schema_of(log.sources[0]), {*log.roles.columns()}
+    return [name for name in schema if name not in used and not schema[name].is_nested()]
 
 
 def _candidates(log: Log) -> Iterator[Log]:
-    """The log with columns with a name of times, then those with values of times that follow the order of the rows."""
+    """Yield the log with each plausible column of times: those with a usual name first, then by their values."""
     schemas, rules = [schema_of(source) for source in log.sources], log.request.rules
-    of_page = log.roles.session if len(log.roles.session) > 1 else ()  # a visit and the time of its page
-    free = [name for name in (*free_columns(log), *of_page) if len({schema.get(name) for schema in schemas}) == 1]
-    named = [name for name in free if plain_name(name) in TIMES - _OF_ACCOUNTS]
+    page = log.roles.session if len(log.roles.session) > 1 else ()  # may be a visit and a time
+    free = [name for name in (*free_columns(log), *page) if len({schema.get(name) for schema in schemas}) == 1]
     with reading(log.sources):
         first = scan_sources(log.sources[:1]).select(free).head(_FIRST_ROWS).collect(engine="streaming")
-    named = finest_first(first.select(named))
+    by_name = finest_first(first.select(name for name in free if plain_name(name) in TIMES - _AMBIGUOUS))
     by_values = [] if log.nesting is not None else [name for name in free if holds_times(first[name])]
-    for name in dict.fromkeys([*named, *by_values]):
+    for name in dict.fromkeys([*by_name, *by_values]):
         texts = first[name].unique().to_list() if first[name].dtype == pl.String else []
-        form = find_timestamp_format(texts) if rules.values.timestamp_format is None else None
-        if form is None or form.certain:
+        found = find_timestamp_format(texts) if rules.values.timestamp_format is None else None
+        if found is None or found.certain:
             values, timed = first[name], replace(rules, period="quarter")
-            if form is not None:
-                written = form.options[-1]
-                values = values.str.strip_chars().str.to_datetime(written, strict=False)
-                timed = replace(timed, values=replace(rules.values, timestamp_format=written))
-            if _may_be_of_rows(values, known=name in named):
+            if found is not None:
+                form = found.options[-1]
+                values = values.str.strip_chars().str.to_datetime(form, strict=False)
+                timed = replace(timed, values=replace(rules.values, timestamp_format=form))
+            if _may_be_of_rows(values, has_usual_name=name in by_name):
                 roles = replace(log.roles, timestamp=name)
                 yield replace(log, roles=roles, request=replace(log.request, rules=timed))
 
 
 def finest_first(times: pl.DataFrame) -> list[str]:
-    """Columns of times in their order, dates last beside times of day: with less than half the values of another."""
-    different = {name: times[name].n_unique() for name in times.columns}
-    return sorted(different, key=lambda name: 2 * different[name] < max(different.values()))
+    """Return the columns in their order, but those with less than half the distinct values of another (days) last."""
+    distinct = {name: times[name].n_unique() for name in times.columns}
+    return sorted(distinct, key=lambda name: 2 * distinct[name] < max(distinct.values()))
 
 
-def _may_be_of_rows(values: pl.Series, *, known: bool) -> bool:
-    """Whether rows may have been shown at these times: they are not all one moment, and follow the order of the rows.
+def _may_be_of_rows(values: pl.Series, *, has_usual_name: bool) -> bool:
+    """Return True if the times of the first rows may be those of their pages.
 
     Args:
-        values: of the first rows.
-        known: whether the column has a name of times, so that rows may be in any order.
+        values: times of the first rows.
+        has_usual_name: whether the column has a name of times: then many rows must not have one time of day; otherwise
+            the times must follow the order of the rows.
     """
     values = values.drop_nulls()
-    if known and (values.n_unique() != 1 or len(values) < _ENOUGH_REPEATS):
-        return True
-    if known and values.dtype == pl.String:  # all are one moment, unless it is but a day
-        return not values[:1].str.contains(":", literal=True).any()
-    if known:
+    if has_usual_name:
+        if values.n_unique() != 1 or len(values) < _ENOUGH_REPEATS:
+            return True
+        if values.dtype == pl.String:
+            return not values[:1].str.contains(":", literal=True).any()
         seconds = values[:1].dt.epoch("s") if isinstance(values.dtype, pl.Datetime) else values[:1]
         return not (seconds.dtype.is_numeric() and (seconds % 86_400 != 0).any())
     changes = values.rank("dense").cast(pl.Int64).diff().drop_nulls()
@@ -99,8 +99,8 @@ def _may_be_of_rows(values: pl.Series, *, known: bool) -> bool:
     return max(rises, falls) >= _IN_ORDER * (rises + falls) if enough else min(rises, falls) == 0 < rises + falls
 
 
-def _fit(log: Log) -> bool:
-    """Whether the first rows can be read with the times of a log, and these are of pages."""
+def _is_time_of_pages(log: Log) -> bool:
+    """Return True if the times of the first rows are valid, and those of pages rather than documents."""
     keys = [SESSION] if log.has_sessions else [QUERY, DOC]
     with reading(log.sources):
         first = log.impressions.head(_FIRST_ROWS).select(REJECTED, PERIOD, *keys).collect(engine="streaming")
@@ -113,60 +113,60 @@ def _fit(log: Log) -> bool:
         return at_once >= _MOST_PAGES
     repeated = first.group_by(keys).agg(spread, pl.len().alias("rows")).filter(pl.col("rows") > 1)
     shares = first[PERIOD].value_counts(normalize=True)["proportion"].to_numpy()
-    expected = repeated.height * (1 - float(shares @ shares))  # at several times, where times are not of documents
+    expected = repeated.height * (1 - float(shares @ shares))  # with several times, were these independent of documents
     return expected < _ENOUGH_REPEATS or bool((repeated["spread"] > timedelta()).any())
 
 
 _LONG_GAP = timedelta(days=31)
-_HARDLY_ANY = 0.01  # of the rows of a usual day
+_FEW_ROWS = 0.01  # of the median day
 _SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Days:
-    """Days with their rows."""
+    """The days of a log or of statistics."""
 
     rows: Mapping[date, float]  # number of rows (impressions, of statistics) by day
-    today: date  # the day on which they are read
-    read_as: str | None = None  # the unit of timestamps that are numbers
+    today: date
+    read_as: str | None = None  # the unit of numeric timestamps
 
     @cached_property
     def in_order(self) -> list[date]:
-        """The days, the first one first."""
+        """The days, ascending."""
         return sorted(self.rows)
 
     @cached_property
     def after_tomorrow(self) -> list[date]:
-        """Days that cannot be over: somewhere it is tomorrow already, but nowhere the day after."""
+        """Days that have begun in no time zone."""
         return [day for day in self.in_order if day > self.today + timedelta(days=1)]
 
     @cached_property
     def far_off(self) -> list[date]:
-        """Days with hardly any rows that more than a month parts from the others."""
+        """Days of groups, more than 31 days apart, in which every day has under 1 % of the rows of a usual day."""
         groups = [self.in_order[:1]] if self.in_order else []
         for before, day in pairwise(self.in_order):
             if day - before > _LONG_GAP:
                 groups.append([])
             groups[-1].append(day)
-        most = max(groups, key=lambda group: sum(self.rows[day] for day in group), default=list[date]())
-        usual = median([self.rows[day] for day in most]) if most else 0
-        few = [group for group in groups if max(self.rows[day] for day in group) < _HARDLY_ANY * usual]
-        return [day for group in few for day in group if day not in self.after_tomorrow]
+        largest = max(groups, key=lambda group: sum(self.rows[day] for day in group), default=list[date]())
+        usual = median([self.rows[day] for day in largest]) if largest else 0
+        small = [group for group in groups if max(self.rows[day] for day in group) < _FEW_ROWS * usual]
+        return [day for group in small for day in group if day not in self.after_tomorrow]
 
     @property
     def newest(self) -> date:
-        """The last day that can be meant; the last one of all where none can."""
+        """The last plausible day; without plausible ones, the last day."""
         doubtful = {*self.after_tomorrow, *self.far_off}
         return max((day for day in self.in_order if day not in doubtful), default=self.in_order[-1])
 
     def describe(self) -> dict[str, Any]:
-        """As plain values, for the manifest."""
+        """Return the entry of the manifest."""
         first, last = self.in_order[0], self.in_order[-1]
-        described: dict[str, Any] = {"first": first.isoformat(), "last": last.isoformat(), "number": len(self.rows)}
-        return described if self.read_as is None else {**described, "read_as": self.read_as}
+        entry: dict[str, Any] = {"first": first.isoformat(), "last": last.isoformat(), "number": len(self.rows)}
+        return entry if self.read_as is None else {**entry, "read_as": self.read_as}
 
     def reasons(self) -> list[Reason]:
-        """What is wrong with days."""
+        """Return cautions about implausible days."""
         reasons = list[Reason]()
         away = "more than a month away from the others"
         for days, why in ((self.after_tomorrow, "after tomorrow"), (self.far_off, away)):
@@ -179,7 +179,7 @@ class Days:
 
 
 def look_odd(days: Mapping[date, object], today: date) -> bool:
-    """Whether it is worth counting rows to find implausible days, where only the days themselves are known."""
+    """Return True if days may be implausible, so that rows must be counted: one is after tomorrow, or a gap is long."""
     in_order = sorted(days)
     gaps = [later - earlier for earlier, later in pairwise(in_order)]
     return bool(in_order) and (in_order[-1] > today + timedelta(days=1) or max(gaps, default=timedelta()) > _LONG_GAP)
