@@ -46,7 +46,7 @@ from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
 from posbias.io.results.conclusions import Reason
 from posbias.io.training.feature_parts import RowsRequest, bring_features
-from posbias.io.training.laid_out import Feature, LaidOut, as_numbers, in_pieces, keep_rows
+from posbias.io.training.laid_out import Feature, LaidOut, as_numbers, keep_rows, split_by_key
 
 DRAW, CELL, CLUSTER, OWN_WEIGHT = "posbias_draw", "posbias_cell", "posbias_cluster", "posbias_weight"
 _STRATUM, _EXPOSURE = "posbias_stratum", "posbias_exposure"
@@ -123,7 +123,7 @@ def _lay_out(
     laid_out, numbered, keys = list[LaidOut](), cells.with_row_index(CELL), list(plan.cell_columns)
     weight = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
     page = pl.struct(QUERY, SESSION).rle_id().cast(pl.Int64)
-    for piece, some in enumerate(map(collected, in_pieces(impressions, SESSION if by == "session" else QUERY))):
+    for piece, some in enumerate(map(collected, split_by_key(impressions, SESSION if by == "session" else QUERY))):
         shown = plan.with_cells(nw.from_native(some.lazy())).to_native().collect()
         ordered = shown.join(numbered, on=keys, how="inner", nulls_equal=True).sort(QUERY, SESSION, CELL, DOC)
         sessions = ordered.select(pl.col(SESSION).unique(maintain_order=True)).to_series()

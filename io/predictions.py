@@ -44,7 +44,7 @@ from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
 from posbias.io.rankings import Rankings, check_scores
 from posbias.io.training.feature_parts import route_rows
-from posbias.io.training.laid_out import covariance_of_theta, examination_of
+from posbias.io.training.laid_out import covariance_of_theta, examination_of_cells
 
 _MORE_QUERIES = 16  # factor by which the sample grows while a ranking has no list in it
 _SAMPLED_IMPRESSIONS = 1 << 21  # that priors of attractiveness are fitted to; of a larger log, a sample of queries
@@ -268,7 +268,7 @@ def theta_by_browsing(
     if cells.height > MOST_CELLS_BESIDE:
         return f"it would have {cells.height:,} cells on pages this long, more than {MOST_CELLS_BESIDE:,}"
     if propensities is not None:
-        return CellTheta(plan, cells, examination_of(cells, propensities))
+        return CellTheta(plan, cells, examination_of_cells(cells, propensities))
     clicks = float(counts.browsed[CLICKS].sum())
     if clicks < _CLICKS_PER_CELL * cells.height:
         return f"to fit it takes {_CLICKS_PER_CELL * cells.height:,} clicks, and these pages have {clicks:,.0f}"
@@ -293,7 +293,7 @@ def theta_of(
     """
     cells = counts.cells.select(counts.plan.cell_columns)
     covariance = covariance_of_theta(cells, propensities, fitted)
-    theta = CellTheta(counts.plan, cells, examination_of(cells, propensities))
+    theta = CellTheta(counts.plan, cells, examination_of_cells(cells, propensities))
     return theta, None if covariance is None else np.nan_to_num(covariance)
 
 

@@ -40,7 +40,7 @@ from posbias.io.jobs.training import context_scale_reasons, weights_from
 from posbias.io.results.conclusions import GOOD, NOTE, Reason, reason
 from posbias.io.training import rankers
 from posbias.io.training.feature_parts import FeaturesRequest
-from posbias.io.training.laid_out import covariance_of_theta, examination_of
+from posbias.io.training.laid_out import covariance_of_theta, examination_of_cells
 
 _MOST_FEATURES = 10
 _LEAF_BOUNDS, _LEAVES = (10, 50), 100  # documents in a leaf: n / 100, within these bounds
@@ -209,7 +209,7 @@ def learn(
     if theta is not None and request.uses_propensities:
         chosen = choose_propensities(theta.propensities, given.propensity)
         result.content["learnt_with"] = weights_from(given.propensity, chosen)
-        examination = examination_of(cells, chosen.table)
+        examination = examination_of_cells(cells, chosen.table)
         covariance = covariance_of_theta(cells, chosen.table, theta)
         by_cell, across = counted.statistics.counts_by_cell(), learner.source == "counts"
         result.reasons += context_scale_reasons(counted, counted.plan, by_cell, chosen.table, engine, across=across)

@@ -167,9 +167,9 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
     in_memory = read is not None and read.buckets.in_memory
     if isinstance(data, CountedLog) and isinstance(layout, LayoutOfCounts):
         in_memory = data.in_memory
-    passes_on = engine.in_this_process and not (features.tables or features.columns)
+    streaming = engine.in_this_process and not (features.tables or features.columns)
     buffer = laid_out.RowBuffer(
-        None if in_memory else engine.scratch, request.validation, request.validation_by, passes_on
+        None if in_memory else engine.scratch, request.validation, request.validation_by, streaming
     )
     if isinstance(layout, LayoutOfCounts):
         pairs, terms, rows_of, n_documents = weighed.documents(layout)
@@ -192,11 +192,13 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
     write = partial(
         write_training_sets, splits=buffer.splits, form=request.form, memory=engine.memory, folder=result.folder
     )
-    if passes_on:
+    if streaming:
         with closing(rows_of_parts):  # stop laying out if writing fails
             sizes = write(rows_of_parts, about=about)
     else:
-        rows = bring_features(laid_out.together(rows_of_parts, buffer), features, layout, read, engine, result.progress)
+        rows = bring_features(
+            laid_out.merge_splits(rows_of_parts, buffer), features, layout, read, engine, result.progress
+        )
         without_features, about = rows.left_out, replace(about, features=rows.features)
         with result.progress.stage("writing", sum(map(len, rows.parts.values()))) as stage:
             sizes = write([rows.parts], about=about, each=engine.each, on_part=stage.advance, left_out=without_features)

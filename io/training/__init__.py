@@ -13,7 +13,7 @@ format_names, get_format, formats_that_take = _FORMATS.names, _FORMATS.get, _FOR
 
 
 def trainers_that_carry(layout: Layout) -> list[str]:
-    """The formats of trainers, which learn from features, that can carry a layout."""
+    """Return the names of the formats with features that can carry a layout."""
     return [name for name, form in _FORMATS.plugins.items() if form.needs_features and form.carries(layout)]
 
 
@@ -21,7 +21,7 @@ def check_format(name: str, layout: Layout, *, has_features: bool) -> None:
     """Check that a format can carry a layout.
 
     Raises:
-        UsageError: there is no such format, it cannot carry the layout, or it needs features and there are none.
+        UsageError: the format does not exist, cannot carry the layout, or needs features and there are none.
     """
     form = get_format(name)
     form.check(layout)

@@ -37,7 +37,7 @@ from posbias.io.training.laid_out import (
 )
 
 ROWS = "rows"
-"""The folder of the rows as a table, which holds nothing but its parts."""
+"""Directory of the table of rows, with one file per part."""
 
 _SCRIPTS = Path(__file__).parent / "scripts"
 _PIECE = ".piece"
@@ -45,15 +45,19 @@ _STEP = 1 << 30  # bytes copied at once
 
 
 class TrainingFormat(Plugin):
-    """Writes a training set: `write` once per part, in any order and in any process, then `finish` once."""
+    """Format of a training set: `write` once per part, in any order and in any process, then `finish` once."""
 
-    needs_features: ClassVar[bool] = True  # whether the trainer has nothing to load where there is no feature
+    needs_features: ClassVar[bool] = True  # whether the trainer needs at least one feature
 
     def check(self, layout: Layout) -> None:
-        """Raise a UsageError if it cannot carry a layout, which says why, and what to use instead."""
+        """Check that the format can carry a layout.
+
+        Raises:
+            UsageError: it cannot; the message says why, and what to use instead.
+        """
 
     def carries(self, layout: Layout) -> bool:
-        """Whether it can carry a layout."""
+        """Return whether the format can carry a layout."""
         try:
             self.check(layout)
         except UsageError:
@@ -65,20 +69,19 @@ class TrainingFormat(Plugin):
         """Write one part, chunk by chunk.
 
         Raises:
-            UsageError: a column holds what the format cannot hold.
-            SchemaError: the trainer would refuse these rows.
+            SchemaError: the trainer would reject these rows.
         """
 
     @abstractmethod
     def finish(self, training_set: TrainingSet, folder: Path) -> None:
-        """Join what the parts wrote, and write `load.py`."""
+        """Join the pieces of all parts, and write `load.py`."""
 
 
 def check_no_preferences(form: TrainingFormat, layout: Layout, trainer: str) -> None:
-    """Refuse preferences, for a trainer that reads none.
+    """Check that a layout has no preferences, for a trainer that reads none.
 
     Raises:
-        UsageError: the layout has some.
+        UsageError: the layout has weighted preferences.
     """
     if layout.weighted == "preference":
         raise UsageError(
@@ -89,21 +92,21 @@ def check_no_preferences(form: TrainingFormat, layout: Layout, trainer: str) -> 
 
 
 class TextFormat(TrainingFormat):
-    """A format of text files; the table `rows` beside them takes what they have no place for."""
+    """A format of text files, and a table `rows` with all columns other than features, row by row as in these files."""
 
-    made: ClassVar[tuple[str, ...]] = ()  # the files that pieces make, where they are the same for all layouts
+    file_names: ClassVar[tuple[str, ...]] = ()  # files written in pieces, if they are the same for all layouts
 
     def files(self, training_set: TrainingSet) -> Sequence[str]:
-        """The files that pieces make."""
+        """Return the names of the files that are written in pieces."""
         del training_set
-        return self.made
+        return self.file_names
 
     @abstractmethod
     def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
-        """Append some rows to the piece of each file."""
+        """Append rows to the piece of each file."""
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
-        """Append the chunks to this part's pieces; row by row as in these, `rows` takes all but the features."""
+        """Write a part: one piece of each file, and a file of the table `rows`."""
         names = feature_names(training_set)
         chunks, again = tee(part.rows)
         writing = write_in_one_file((chunk.drop(names) for chunk in again), table_part(folder, ROWS, part, "parquet"))
@@ -119,9 +122,9 @@ class TextFormat(TrainingFormat):
 
 
 def write_script(training_set: TrainingSet, folder: Path, name: str, about: str = "") -> None:
-    """Write `load.py`, `features.json` if there are features, and `load.md` if a text `about` says what a file is for.
+    """Write `load.py`, `features.json` if there are features, and `load.md` if `about` names a text on the file's use.
 
-    The script is the same for all training sets of a format: it goes by the files beside it.
+    The script is the same for all training sets of a format: it detects the files beside it.
     """
     if training_set.features:
         write_features(training_set.features, folder)
@@ -131,18 +134,18 @@ def write_script(training_set: TrainingSet, folder: Path, name: str, about: str 
 
 
 def feature_names(training_set: TrainingSet) -> list[str]:
-    """The features in their order."""
+    """Return the names of the features in their order."""
     return [feature.name for feature in training_set.features]
 
 
 def libsvm_lines(training_set: TrainingSet, chunk: pl.DataFrame, *start: pl.Series, first: int) -> pl.Series:
-    """Lines `label qid:1 0:0.5 2:1`, as XGBoost and RankLib read them. Missing values are left out.
+    """Return lines `label qid:1 0:0.5 2:1`, as XGBoost and RankLib read them. Missing values are left out.
 
     Args:
-        training_set: what the chunk is of.
-        chunk: the rows.
-        start: what stands before the features, the label first.
-        first: the number of the first feature.
+        training_set: the training set of the chunk.
+        chunk: rows with features.
+        start: fields before the features, the label first.
+        first: number of the first feature.
     """
     features = as_numbers(chunk, training_set.features).with_columns(cs.float().fill_nan(None))
     values = [pl.concat_str(pl.lit(f"{k}:"), name) for k, name in enumerate(features.columns, first)]
@@ -150,44 +153,44 @@ def libsvm_lines(training_set: TrainingSet, chunk: pl.DataFrame, *start: pl.Seri
 
 
 def table_part(folder: Path, table: str, part: TrainingPart, suffix: str) -> Path:
-    """The file of a part in the folder of a table, which is made where it is not there."""
+    """Return the file of a part in the directory of a table, which is created if needed."""
     (folder / table).mkdir(exist_ok=True)
     return folder / table / f"part-{part.number:05d}.{suffix}"
 
 
 def piece_path(folder: Path, file: str, part: int) -> Path:
-    """Where the piece of a file lies that one part writes."""
+    """Return the path of a part's piece of a file."""
     return folder / f"{file}.{part:05d}{_PIECE}"
 
 
 @contextmanager
 def open_pieces(folder: Path, part: int, *files: str) -> Generator[list[BinaryIO]]:
-    """The pieces of several files, open to be written."""
+    """Open a part's pieces of several files for writing."""
     with ExitStack() as stack:
         yield [stack.enter_context(piece_path(folder, file, part).open("wb")) for file in files]
 
 
 def write_lines(rows: pl.DataFrame, piece: BinaryIO, null: str = "") -> None:
-    """Append rows to a piece, without a header; texts that hold a tab, a quote or a line end are quoted.
+    """Append rows to a piece as tab-separated values without a header; texts with a tab, quote or line end are quoted.
 
-    Floats are written with the fewest digits that read back as the same number.
+    Floats have the fewest digits that parse to the same number.
     """
     rows.write_csv(piece, include_header=False, separator="\t", null_value=null)
 
 
 def write_whole_lines(lines: pl.Series, piece: BinaryIO) -> None:
-    """Append lines to a piece as they are."""
+    """Append lines to a piece, unquoted."""
     lines.to_frame().write_csv(piece, include_header=False, quote_style="never")
 
 
 def join_pieces(folder: Path, file: str, *pieces_of: str, header: str = "") -> None:
-    """Join pieces in the order of their parts; the pieces go.
+    """Join pieces in the order of their parts into a file, and remove them.
 
     Args:
-        folder: where the pieces lie.
-        file: the file that they make.
-        pieces_of: the files whose pieces are joined, one file after the other; the file's own if none is named.
-        header: what stands before them in the file.
+        folder: directory of the pieces.
+        file: the file to write.
+        pieces_of: files whose pieces are joined, one file after the other; by default those of `file`.
+        header: text before the pieces.
     """
     with (folder / file).open("wb") as whole:
         whole.write(header.encode())
@@ -196,10 +199,10 @@ def join_pieces(folder: Path, file: str, *pieces_of: str, header: str = "") -> N
             pieces = {path.name[len(name) + 1 : -len(_PIECE)]: path for path in folder.glob(f"{name}.*{_PIECE}")}
             for part in sorted(filter(str.isdigit, pieces), key=int):  # `train.tsv.weight` has pieces of its own
                 with pieces[part].open("rb") as source:
-                    try:  # within the file system, so that no byte passes through this process
+                    try:  # copied by the file system, not through this process
                         while os.copy_file_range(source.fileno(), whole.fileno(), _STEP):
                             pass
-                    except (AttributeError, OSError):  # not on this system, or file system: by bytes
+                    except (AttributeError, OSError):  # not supported by the system, or the file system
                         shutil.copyfileobj(source, whole)
                         whole.flush()
                 pieces[part].unlink()
@@ -207,17 +210,17 @@ def join_pieces(folder: Path, file: str, *pieces_of: str, header: str = "") -> N
 
 @dataclass(frozen=True)
 class TableFormat(TrainingFormat):
-    """A format of tables that are named as it is: `rows`, of the rows or of the preferences.
+    """Tables of the rows, as `rows/part-00000.parquet`, ..., or `rows/part-00000.csv`, ..., with a header.
 
-    The rows of preferences, with their features, are `documents`. `rows/part-00000.parquet`, ..., or
-    `rows/part-00000.csv`, ..., with a header. Trainers need ids and texts to the letter, formulas too.
+    For layouts with preferences, `rows` are the preferences, and `documents` their rows, if there are features. Texts
+    are written unchanged, even if a spreadsheet would take them for formulas.
     """
 
     name: str
     needs_features = False
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
-        """Write one file, and for preferences a second one where there are features."""
+        """Write one file, and for preferences a second one if there are features."""
         rows = table_part(folder, ROWS, part, self.name)
         if part.preferences is not None:
             weights = weight_columns(part.preferences.collect_schema())
@@ -242,7 +245,7 @@ class TableFormat(TrainingFormat):
                 pass
 
     def finish(self, training_set: TrainingSet, folder: Path) -> None:
-        """Write the features and the script, which reads either format."""
+        """Write the features and the script, which reads both formats."""
         write_script(training_set, folder, "tables")
 
 
@@ -250,7 +253,7 @@ PARQUET, CSV = TableFormat("parquet"), TableFormat("csv")
 
 
 _NumberedPart = tuple[int, LaidOut, int, int, Path]
-"""The number of a part, it, its first row and group in the whole, and the folder where it is written."""
+"""Number of a part, the part, the numbers of its first row and group in the split, and the directory of the split."""
 
 
 def write_training_sets(
@@ -264,28 +267,28 @@ def write_training_sets(
     on_part: Callable[[], None] = lambda: None,
     left_out: int = 0,
 ) -> dict[Split, dict[str, int]]:
-    """Write each split into a directory of its own; return the number of its rows, groups and preferences.
+    """Write each split into its own directory; return its numbers of rows, groups and preferences.
 
     Args:
-        laid_out: the rows.
+        laid_out: laid-out rows.
         splits: the requested splits.
-        about: what all rows have in common.
-        form: of the files.
-        memory: of a process that writes, in bytes.
-        folder: where the directories are made.
-        each: as that of an engine; by default each part is written as soon as it is laid out, while others are.
+        about: properties that all rows share.
+        form: format of the files.
+        memory: memory of a writing process, in bytes.
+        folder: parent of the directories.
+        each: `Engine.each`; by default parts are written one by one, as soon as they are laid out.
         on_part: called after each part.
-        left_out: number of rows without features that were left out.
+        left_out: number of rows without features that were left out, for the message.
 
     Raises:
-        SchemaError: a split has nothing to learn from.
+        SchemaError: a split has no rows, no groups, or no preferences, or the trainer would reject its rows.
     """
     sizes: dict[Split, Counter[str]] = {split: Counter() for split in splits}
     for split in splits:
         (folder / split).mkdir()
 
     def numbered() -> Iterator[_NumberedPart]:
-        for split, parts in (of_split for rows in laid_out for of_split in rows.items()):
+        for split, parts in (item for rows in laid_out for item in rows.items()):
             for part in parts:
                 size = sizes[split]
                 yield size["parts"], part, size["rows"], size["groups"], folder / split
@@ -310,9 +313,9 @@ def write_training_sets(
 
 def _write_part(part: _NumberedPart, form: TrainingFormat, about: TrainingSet, memory: int) -> None:
     number, laid_out, first_row, first_group, folder = part
-    numbered, in_whole = pl.col(GROUP) + first_group, None
+    group, preferences = pl.col(GROUP) + first_group, None
     if laid_out.preferences is not None:
-        in_whole = laid_out.preferences.scan().with_columns(numbered, pl.col(WINNER_ROW, LOSER_ROW) + first_row)
-    rows = (chunk.with_columns(numbered) for chunk in laid_out.chunks(memory))
+        preferences = laid_out.preferences.scan().with_columns(group, pl.col(WINNER_ROW, LOSER_ROW) + first_row)
+    rows = (chunk.with_columns(group) for chunk in laid_out.chunks(memory))
     with whole_files(folder) as unfinished:
-        form.write(about, TrainingPart(number, rows, in_whole), unfinished)
+        form.write(about, TrainingPart(number, rows, preferences), unfinished)

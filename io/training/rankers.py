@@ -1,9 +1,8 @@
-"""Rankers: the documents that they learn from and score, with their features, and their models on disk.
+"""Rankers: their learning data, their models on disk, and the scoring of new documents.
 
-A model is the file that holds it, its features, and a script that scores new rows without posbias. `model.txt` is
-LightGBM's own file, `model.npz` holds arrays. Both are data from outside when they are read again, and their digests
-are no secret: LightGBM reads its file in a process of its own, and no pickle is read. The ids of queries and documents
-that have factors are in files beside these.
+A stored model consists of `model.txt` (LightGBM's format) or `model.npz` (arrays), its features, a script that scores
+new rows without posbias, and for factors the ids of queries and documents. Model files are untrusted input, as their
+digests are no secret: LightGBM reads its file in a separate process, and no pickle is read.
 """
 
 import re
@@ -54,7 +53,7 @@ from posbias.io.training.separate_forest import require_lightgbm, separate_fores
 Kind = Literal["trees", "network", "factors"]
 
 FEATURE = "feature"
-"""The column of the importance that names a feature."""
+"""Column of the importance table: name of the feature."""
 
 QUERIES, DOCUMENTS = "queries.parquet", "documents.parquet"
 _FILES: dict[Kind, str] = {"trees": "model.txt", "network": "model.npz", "factors": "model.npz"}
@@ -62,27 +61,27 @@ _SCRIPTS = Path(__file__).parent / "scripts"
 _LEARNED_PROPENSITIES = "learned_propensities.parquet"
 _CURVE, _IMPORTANCE = "learning_curve.parquet", "feature_importance.parquet"
 _NUMBER = "posbias_number"
-_LARGEST = 1 << 30  # bytes of a file
+_LARGEST = 1 << 30  # most bytes of a model file
 _HEADER = re.compile(
     rb"\x93NUMPY\x01\x00..\{'descr': '<f8', 'fortran_order': (?P<fortran>True|False), "
     rb"'shape': \((?P<shape>([0-9]{1,18},?\x20?){0,4})\), \} *\n",
     re.DOTALL,
 )
-"""The beginning of a file of NumPy's, as it writes arrays of floats."""
+"""Header of an array of floats in NumPy's file format."""
 
 
 @dataclass(frozen=True)
 class Ids:
-    """Which queries and documents have factors, in the order of their numbers."""
+    """Queries and documents with factors, in the order of their numbers."""
 
     queries: pl.Series
     documents: pl.Series
 
     def numbers(self, rows: pl.DataFrame) -> tuple[Integers, Integers]:
-        """The numbers of the queries and documents of rows; -1 for what was never seen.
+        """Return the numbers of the queries and documents of rows; -1 for unknown ids.
 
         Raises:
-            SchemaError: rows have no query, or ids that cannot be compared with those of the model.
+            SchemaError: rows have no query, or ids of a type that cannot be converted to that of the model.
         """
         if QUERY not in rows.columns:
             raise SchemaError("the model ranks by query and document, and no column says the query. Name it: --query.")
@@ -109,33 +108,33 @@ def _ids_in(path: Path, column: str) -> pl.Series:
 class ModelSection(msgspec.Struct, frozen=True):
     """The section of a model in the manifest."""
 
-    kind: Kind  # what holds it
+    kind: Kind
     is_probability: bool  # whether 1 / (1 + exp(-score)) is an attractiveness
-    features: tuple[Feature, ...]  # what it learnt from, in their order
+    features: tuple[Feature, ...]  # features of the training data, in their order
 
     def __post_init__(self) -> None:
-        """Find features and categories that stand there twice."""
+        """Check that names of features, and the categories of each, are unique."""
         for names in ([feature.name for feature in self.features], *(feature.categories for feature in self.features)):
             if names is not None and len(set(names)) < len(names):
                 raise ValueError("features or categories of one have one name")
 
 
-class _Trained(msgspec.Struct, frozen=True):
+class _Manifest(msgspec.Struct, frozen=True):
     model: ModelSection
 
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model that was read."""
+    """A model on disk."""
 
-    model: ModelText | NetworkModel | FactorModel  # LightGBM reads the first in a process of its own
+    model: ModelText | NetworkModel | FactorModel
     section: ModelSection
     path: Path
-    ids: Ids | None = None  # what has factors, where the model is of factors
+    ids: Ids | None = None  # ids of a `FactorModel`
 
     @contextmanager
     def scoring(self) -> Generator[Callable[[pl.DataFrame, Floats], Floats]]:
-        """Yield the function from rows, `query` and `doc`, and their features to scores.
+        """Yield the function from rows (`query`, `doc`) and their features, shape (n, F), to scores, shape (n,).
 
         Raises:
             LogFormatError: LightGBM cannot score with the model.
@@ -153,15 +152,15 @@ class StoredModel:
 def write_model(
     learned: Learned, features: Sequence[Feature], folder: Path, *, is_probability: bool, ids: Ids | None = None
 ) -> ModelSection:
-    """Write what was learnt, but for the scores; return what the manifest says of it."""
+    """Write a model, its script, features, learning curve and importance; return its section of the manifest."""
     model = learned.model
     kind: Kind = "trees" if isinstance(model, Forest) else "network" if isinstance(model, NetworkModel) else "factors"
     if isinstance(model, Forest):
         (folder / _FILES[kind]).write_bytes(model.text.encode())
     else:
-        np.savez(folder / _FILES[kind], allow_pickle=False, **model.arrays())  # the same bytes for the same arrays
-    if ids is not None:
-        ids.queries.alias(QUERY).to_frame().write_parquet(folder / QUERIES)  # a row's place is that of its factors
+        np.savez(folder / _FILES[kind], allow_pickle=False, **model.arrays())  # deterministic: no times of files
+    if ids is not None:  # sorted as the factors
+        ids.queries.alias(QUERY).to_frame().write_parquet(folder / QUERIES)
         ids.documents.alias(DOC).to_frame().write_parquet(folder / DOCUMENTS)
     write_features(features, folder)
     shutil.copyfile(_SCRIPTS / f"{kind}.py.txt", folder / "load.py")
@@ -172,43 +171,47 @@ def write_model(
 
 
 def write_learned_propensities(cells: pl.DataFrame, propensities: Floats, folder: Path) -> None:
-    """Write the propensities of cells as a learner itself estimates them; null where it has none."""
+    """Write the propensities that a learner estimates, null for cells without one."""
     column = pl.Series(PROPENSITY, propensities, pl.Float64).fill_nan(None)
     cells.with_columns(column).write_parquet(folder / _LEARNED_PROPENSITIES)
 
 
 def importance_table(importance: pl.DataFrame, features: Sequence[Feature]) -> pl.DataFrame:
-    """The importance of features by name, the largest first."""
+    """Return the importance of features with their names, sorted by gain, descending."""
     names = pl.Series(FEATURE, [feature.name for feature in features], pl.String)
     return importance.with_columns(names).sort("gain", FEATURE, descending=[True, False])
 
 
 def read_model(place: Location) -> StoredModel:
-    """The model in a directory that `train` wrote.
+    """Read the model in a directory that `train` wrote.
 
     Raises:
-        LogFormatError: it is damaged.
-        MissingExtraError: it is trees, and LightGBM is not installed.
-        UsageError: what the directory holds is no model.
+        LogFormatError: the model is damaged.
+        MissingExtraError: the model consists of trees, and LightGBM is not installed.
+        UsageError: the directory holds no model.
     """
     with open_stored(place, (*_FILES.values(), QUERIES, DOCUMENTS)) as stored:
         folder = stored.folder
         if "model" not in stored.content:
             raise UsageError(f"{folder}: holds no model. Name the directory that `posbias train` wrote.")
-        section = stored.typed(_Trained).model
+        section = stored.typed(_Manifest).model
         path, ids = folder / _FILES[section.kind], None
         if section.kind == "factors":
             ids = Ids(_ids_in(folder / QUERIES, QUERY), _ids_in(folder / DOCUMENTS, DOC))
         try:
-            return StoredModel(_model(section, path, ids), section, path, ids)
+            return StoredModel(_parse_model(section, path, ids), section, path, ids)
         except OSError as error:
             raise LogFormatError(f"{path}: cannot be read: {error.strerror}. Train again.") from error
-        except (ValueError, BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:  # four of them zipfile's
+        except (ValueError, BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:  # zipfile raises four
             raise LogFormatError(f"{path}: is no model that can be read: {error}. Train again.") from error
 
 
-def _model(section: ModelSection, path: Path, ids: Ids | None) -> ModelText | NetworkModel | FactorModel:
-    """The model of a file, of the sizes that stand beside it."""
+def _parse_model(section: ModelSection, path: Path, ids: Ids | None) -> ModelText | NetworkModel | FactorModel:
+    """Parse a model file, and check that it matches its features and ids.
+
+    Raises:
+        ValueError: the file is too large, damaged, or does not match; also other errors of `zipfile`.
+    """
     with open_plain(path) as file:
         size = state_of(file).bytes
         if size > _LARGEST:
@@ -227,10 +230,10 @@ def _model(section: ModelSection, path: Path, ids: Ids | None) -> ModelText | Ne
         if len(arrays) < len(entries):
             raise ValueError("it holds an array twice")
         if ids is not None:
-            of_factors = FactorModel.of_arrays(arrays)
-            if (len(of_factors.query_bias), len(of_factors.item_bias)) != (len(ids.queries), len(ids.documents)):
+            factors = FactorModel.of_arrays(arrays)
+            if (len(factors.query_bias), len(factors.item_bias)) != (len(ids.queries), len(ids.documents)):
                 raise ValueError("it has factors of other queries or documents than those beside it")
-            return of_factors
+            return factors
         model = NetworkModel.of_arrays(arrays)
     if model.n_features != len(section.features):
         raise ValueError(f"it has {model.n_features:,} features, and the manifest {len(section.features):,}")
@@ -238,7 +241,11 @@ def _model(section: ModelSection, path: Path, ids: Ids | None) -> ModelText | Ne
 
 
 def _array(entry: ZipInfo, archive: ZipFile) -> Floats:
-    """An array as `np.savez` writes it: not compressed, and as large as it says. NumPy would reserve what it says."""
+    """Parse an array that `np.savez` wrote; NumPy would allocate whatever size its header claims.
+
+    Raises:
+        ValueError: the array is compressed, does not hold floats, or has another size than its header claims.
+    """
     if entry.compress_type != ZIP_STORED:
         raise ValueError(f"{entry.filename} is compressed")
     content = archive.read(entry)
@@ -256,7 +263,7 @@ _BYTES = 8
 
 
 def rows_on_disk(path: Path, n_rows: int, n_columns: int) -> Rows:
-    """A matrix of floats in a file: rows one after the other, each of F floats of 8 bytes."""
+    """Return a matrix of floats, shape (n, F), that is stored row by row in a file."""
 
     def span(first: int, number: int) -> Floats:
         values = np.fromfile(path, np.float64, number * n_columns, offset=first * n_columns * _BYTES)
@@ -267,7 +274,7 @@ def rows_on_disk(path: Path, n_rows: int, n_columns: int) -> Rows:
             start, stop, _ = rows.indices(n_rows)
             return span(start, max(stop - start, 0))
         first, last = (int(rows[0]), int(rows[-1])) if len(rows) else (0, -1)
-        if (np.diff(rows) >= 0).all() and last - first < len(rows):  # in one run, where they stand together
+        if (np.diff(rows) >= 0).all() and last - first < len(rows):  # contiguous rows are read at once
             return span(first, last - first + 1)[rows - first]
         return np.concatenate([span(int(row), 1) for row in rows])
 
@@ -275,18 +282,18 @@ def rows_on_disk(path: Path, n_rows: int, n_columns: int) -> Rows:
 
 
 def as_served(rows: Rows, *, missing_as_zero: bool) -> Rows:
-    """Rows of features as a search engine hands them to a model: singles, and 0 where some version reads that."""
+    """Return rows of features as a search engine passes them to a model: in single precision, NaN as 0 if requested."""
 
-    def read(some: slice | Integers) -> Floats:
+    def read(selection: slice | Integers) -> Floats:
         with np.errstate(over="ignore"):
-            values = rows[some].astype(np.float32).astype(np.float64)
+            values = rows[selection].astype(np.float32).astype(np.float64)
         return np.where(np.isnan(values), 0.0, values) if missing_as_zero else values
 
     return RowsBy(len(rows), read)
 
 
 def encoded(rows: pl.DataFrame, features: Sequence[Feature]) -> Floats:
-    """The features of rows, shape (n, F). A text that is no category counts as missing."""
+    """Return the features of rows as floats, shape (n, F); NaN for missing values and unknown texts."""
     words = [feature.name for feature in features if feature.categories is not None]
     values = as_numbers(rows.with_columns(pl.col(words).cast(pl.String)), features)
     values = values.cast(pl.Float64).fill_null(np.nan).to_numpy()
@@ -299,18 +306,18 @@ _CELL = "posbias_cell"
 
 @dataclass(frozen=True)
 class Documents:
-    """The documents of a log, and what is learnt from them."""
+    """The (query, document) pairs of a log as learning data, in the order of `data`."""
 
     data: LearningData
-    parts: tuple[pl.LazyFrame, ...]  # `query` and `doc` of the documents
-    order: Integers  # of each number, where the document stands in these, shape (D,)
+    parts: tuple[pl.LazyFrame, ...]  # `query` and `doc` of the pairs, in the order of the log's parts
+    order: Integers  # row in `parts` of each pair of `data`, shape (D,)
     features: tuple[Feature, ...]
-    report: dict[str, Any]  # what the manifest says of the features
-    reasons: tuple[Reason, ...]
+    report: dict[str, Any]  # the features in the manifest
+    reasons: tuple[Reason, ...]  # cautions about the features
 
     @property
     def ids(self) -> Ids | None:
-        """The ids of queries and of documents across queries, by their numbers; None where the latter have none."""
+        """Ids of queries, and of documents over all queries, by number; None if documents have no numbers."""
         if self.data.item is None:
             return None
         pairs = pl.concat(self.parts).collect()
@@ -322,16 +329,16 @@ class Documents:
 
     @property
     def across_queries(self) -> Hashes:
-        """A number for the document of each pair, whatever its query, shape (D,)."""
+        """Hash of the document of each pair, the same in all queries, shape (D,)."""
         return pl.concat(self.parts).select(pl.col(DOC).hash()).collect().to_series().to_numpy()[self.order]
 
     def by_part(self, values: Floats) -> Iterator[tuple[pl.DataFrame, Floats]]:
-        """`query` and `doc`, part by part, and what an array of shape (D,) holds for them."""
-        first, of_rows = 0, np.empty_like(values)
-        of_rows[self.order] = values
+        """Yield `query` and `doc` of each part, and their elements of an array of shape (D,)."""
+        first, in_parts = 0, np.empty_like(values)
+        in_parts[self.order] = values
         for part in self.parts:
             rows = part.collect()
-            yield rows, of_rows[first : first + rows.height]
+            yield rows, in_parts[first : first + rows.height]
             first += rows.height
 
 
@@ -345,28 +352,28 @@ def prepare(
     engine: Engine,
     progress: Progress,
 ) -> Documents:
-    """Add up the counts of every document, bring its features, and number the pages where they are needed.
+    """Prepare the data of a learner: counts and features of each (query, document) pair, and pages if it needs them.
 
     Args:
-        counted: the log; with its pages, where these are needed.
-        examination: theta of each cell as a probability, nan where it is not known, shape (K,).
-        learner: says what else it needs.
-        features: the features, and the ranker's score, if it is named.
-        score: its name, if it is named; it is no feature.
-        validation: the share of queries that are set apart.
-        engine: where the parts are.
-        progress: where stages are reported.
+        counted: the counted log; with its rows, if the learner needs pages.
+        examination: theta of each cell as a probability, NaN if unknown, shape (K,).
+        learner: the learner, which specifies the data that it needs.
+        features: the requested features, including the ranker's score.
+        score: name of the ranker's score, which is not used as a feature.
+        validation: share of queries to hold out.
+        engine: engine that holds the parts.
+        progress: progress display.
 
     Raises:
         LogFormatError: a table of features cannot be read.
-        SchemaError: features cannot be learnt from, or documents have none; or no query is left to learn from.
+        SchemaError: features are invalid or missing, or no query is left to learn from.
     """
     laid_out: list[LaidOut] = []
     tables: list[CountTable] = []
     folder = None if counted.in_memory else engine.scratch
     first = 0
     for part in counted.parts:
-        rows, table = _documents_of(part, counted)
+        rows, table = _pairs_of_part(part, counted)
         tables.append(table)
         numbered = rows.with_columns(pl.int_range(first, first + rows.height, dtype=pl.Int64).alias(_DOCUMENT))
         laid_out += keep_rows(folder, f"documents-{part.number:05d}", numbered, None)
@@ -374,18 +381,18 @@ def prepare(
     counts = concatenate(tables)
     featured = bring_features({"training": laid_out}, features, get_layout("judgments"), counted.read, engine, progress)
     parts, columns = featured.parts["training"], featured.features
-    rows, numbers = _matrix(parts, columns, engine, progress)
+    rows, numbers = _feature_matrix(parts, columns, engine, progress)
     knowledge, place = None, next((number for number, feature in enumerate(columns) if feature.name == score), None)
     if place is not None:
         if columns[place].categories is not None:
             raise SchemaError(f"--ranker-score {score}: holds text. Name the number that the ranker orders by.")
-        knowledge = np.concatenate([rows[some][:, place] for some in runs(len(rows))])
-        all_rows, columns = rows, (*columns[:place], *columns[place + 1 :])
-        rows = RowsBy(len(all_rows), lambda some: np.delete(all_rows[some], place, axis=1))
+        knowledge = np.concatenate([rows[run][:, place] for run in runs(len(rows))])
+        all_columns, columns = rows, (*columns[:place], *columns[place + 1 :])
+        rows = RowsBy(len(all_columns), lambda selection: np.delete(all_columns[selection], place, axis=1))
     pairs = [part.rows.scan().select(GROUP, *PAIR) for part in parts]
     queries = [part.select(QUERY).collect().to_series() for part in pairs]
     held_out = np.zeros(sum(map(len, queries)), np.bool_)
-    if validation and queries:  # by a hash of the query, as in training files
+    if validation and queries:
         held_out = np.concatenate([is_in_validation(query, validation).to_numpy() for query in queries])
     if held_out.all():
         raise SchemaError(
@@ -396,7 +403,7 @@ def prepare(
     categorical = tuple(number for number, feature in enumerate(columns) if feature.categories is not None)
     scans, statistics = tuple(part.select(PAIR) for part in pairs), counted.statistics
     read = counted.read if learner.source == "pages" else None
-    query, order = _queries(pairs)
+    query, order = _sort_by_query(pairs)
     names, in_order = tuple(feature.name for feature in columns), some_rows(rows, order)
     pages = None if read is None else _pages(read, counted.plan, statistics.cells, scans)
     item = None
@@ -419,22 +426,22 @@ def prepare(
     return Documents(data, scans, order, columns, featured.report, featured.reasons)
 
 
-def _documents_of(part: PairsOfPart, counted: CountedLog) -> tuple[pl.DataFrame, CountTable]:
-    """The documents of a part, `group`, `query`, `doc`, and the counts of each over all of its contexts."""
+def _pairs_of_part(part: PairsOfPart, counted: CountedLog) -> tuple[pl.DataFrame, CountTable]:
+    """Return `group`, `query` and `doc` of the pairs of a part, and their counts over all contexts."""
     pairs = part.kept.load()
     signature = part.signature[pairs[SIGNATURE].to_numpy()].astype(np.int64)
     by_pair = counted.statistics.pair_signatures.take(signature)
     document = pairs.select(pl.struct(PAIR).rle_id()).to_series().to_numpy()
     first = np.flatnonzero(np.diff(document, prepend=-1))
     rows = pairs[first].select(pl.col(QUERY).rle_id().cast(pl.Int64).alias(GROUP), QUERY, DOC)
-    start = by_pair.start[np.append(first, len(document))]  # cells of two contexts are not the same
+    start = by_pair.start[np.append(first, len(document))]  # contexts share no cell: entries need not be merged
     return rows, replace(by_pair, start=start, multiplicity=np.ones(rows.height))
 
 
-def _matrix(
+def _feature_matrix(
     parts: Sequence[LaidOut], columns: Sequence[Feature], engine: Engine, progress: Progress
 ) -> tuple[Rows, Integers]:
-    """The features of all documents, and the numbers that these had before some were left out."""
+    """Return the features of all pairs with features, shape (D, F), and the numbers of these pairs, shape (D,)."""
     path = engine.scratch / "features.f64"
     in_memory = all(part.rows.in_memory for part in parts)
     values, numbers, n_rows = [np.zeros((0, len(columns)))], [np.zeros(0, np.int64)], 0
@@ -452,42 +459,42 @@ def _matrix(
     return np.concatenate(values) if in_memory else rows_on_disk(path, n_rows, len(columns)), np.concatenate(numbers)
 
 
-def _queries(parts: Sequence[pl.LazyFrame]) -> tuple[Integers, Integers]:
-    """The number of each document's query, ascending, and which of the documents it is, shapes (D,).
+def _sort_by_query(parts: Sequence[pl.LazyFrame]) -> tuple[Integers, Integers]:
+    """Sort pairs by a hash of their query, so that random draws do not depend on the number of parts.
 
-    They are ordered by a hash of the query, so that what is drawn at random is the same in however many parts a log is.
+    Returns:
+        The number of each pair's query, ascending from 0, and the row of the pair in `parts`, both of shape (D,).
     """
-    numbers, of_query, before = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+    numbers, hashes, before = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     for part in parts:
         rows = part.select(QUERY, pl.col(GROUP).rle_id().cast(pl.Int64)).collect()
         number = rows[GROUP].to_numpy()
         distinct = rows[QUERY].gather(np.flatnonzero(np.diff(number, prepend=-1)))
-        of_query.append(np.array(split_hashes(distinct), np.int64)[number])
+        hashes.append(np.array(split_hashes(distinct), np.int64)[number])
         numbers.append(number + before)
         before += len(distinct)
-    order = np.argsort(np.concatenate(of_query), kind="stable")
+    order = np.argsort(np.concatenate(hashes), kind="stable")
     number = np.concatenate(numbers)[order]
     return np.cumsum(np.diff(number, prepend=number[:1]) != 0), order
 
 
 def _randomized(statistics: SufficientStatistics, documents: Sequence[pl.LazyFrame]) -> CountTable:
-    """The counts of the rows that were placed at random, by document; those without any have no entries."""
+    """Return the counts of randomised rows by pair; pairs without such rows have no entries."""
     work = partial(count_randomized, plan=statistics.plan, cells=statistics.cells)
     parts = list(statistics.map_parts(work))
     numbered = pl.concat(documents).with_row_index(_DOCUMENT)
     placed = pl.concat(pairs for pairs, _ in parts).lazy()
     number = placed.join(numbered, on=PAIR, how="left", maintain_order="left").select(_DOCUMENT).collect()
-    table, of_unit = concatenate([table for _, table in parts]), number.to_series().to_numpy().astype(np.int64)
+    table, unit = concatenate([table for _, table in parts]), number.to_series().to_numpy().astype(np.int64)
     entries = np.zeros(numbered.select(pl.len()).collect().item(), np.int64)
-    entries[of_unit] = table.entries_of_unit
-    in_order = table.take(np.argsort(of_unit))
-    return replace(in_order, start=starts(entries), multiplicity=np.ones(len(entries)))
+    entries[unit] = table.entries_of_unit
+    return replace(table.take(np.argsort(unit)), start=starts(entries), multiplicity=np.ones(len(entries)))
 
 
 def _pages(read: ReadLog, plan: StatisticsPlan, cells: pl.DataFrame, documents: Sequence[pl.LazyFrame]) -> Pages:
-    """The pages of a log, with the numbers of its documents; what was left out is left out of its pages."""
+    """Return the pages of a log with the numbers of its pairs, without impressions of pairs that are left out."""
     numbered = pl.concat(documents).with_row_index(_DOCUMENT)
-    parts = list(read.buckets.map(partial(_pages_of, plan=plan, cells=cells, documents=numbered)))
+    parts = list(read.buckets.map(partial(_pages_of_part, plan=plan, cells=cells, documents=numbered)))
     lengths = np.concatenate([lengths for lengths, _ in parts])
     shown = pl.concat(rows for _, rows in parts)
     return Pages(
@@ -498,18 +505,18 @@ def _pages(read: ReadLog, plan: StatisticsPlan, cells: pl.DataFrame, documents: 
     )
 
 
-def _pages_of(
+def _pages_of_part(
     _: int, impressions: pl.LazyFrame, plan: StatisticsPlan, cells: pl.DataFrame, documents: pl.LazyFrame
 ) -> tuple[Integers, pl.DataFrame]:
-    """The length of each page of a bucket, and its impressions from top to bottom."""
-    own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
+    """Return the length of each page of a bucket, and the impressions in page order."""
+    weight = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
     in_cells = plan.with_cells_in_memory(in_page_order(impressions.collect(engine="streaming"), plan.cell))
     cell_numbers = cells.with_row_index(_CELL)
     numbered = documents.join(in_cells.lazy().select(PAIR).unique(), on=PAIR, how="semi").collect(engine="streaming")
     shown = (
         in_cells.join(cell_numbers, on=list(plan.cell_columns), how="inner", nulls_equal=True, maintain_order="left")
         .join(numbered, on=PAIR, how="inner", maintain_order="left")
-        .select(SESSION, _DOCUMENT, _CELL, (pl.col(CLICK).cast(pl.Float64) * own).alias(CLICK))
+        .select(SESSION, _DOCUMENT, _CELL, (pl.col(CLICK).cast(pl.Float64) * weight).alias(CLICK))
     )
     lengths = shown.select(pl.col(SESSION).rle().struct.field("len")).to_series().to_numpy().astype(np.int64)
     return lengths, shown.drop(SESSION)
@@ -520,16 +527,16 @@ class NewDocuments:
     """Rows to be scored."""
 
     sources: tuple[Source, ...]
-    keys: dict[str, tuple[str, ...]]  # the columns that become `query` (where there are any) and `doc`, by role
-    rows: pl.LazyFrame  # keys and features as they stand there
-    features: tuple[Feature, ...]  # of the model, in their order
+    keys: dict[str, tuple[str, ...]]  # columns of `doc`, and of `query` if there are any
+    rows: pl.LazyFrame  # raw columns of keys and features
+    features: tuple[Feature, ...]  # features of the model, in their order
 
     def chunks(self, memory: int) -> Iterator[tuple[pl.DataFrame, Floats]]:
-        """The rows in their order, some at a time: their keys, and their features, shape (n, F).
+        """Yield the rows in chunks: `query` (if known) and `doc`, and features, shape (n, F).
 
         Raises:
             LogFormatError: a file cannot be read.
-            SchemaError: a feature that was numbers in training holds other text.
+            SchemaError: a feature that was numeric in training holds other text.
         """
         size = rows_per_chunk(len(self.features), memory)
         where = str(self.sources[0].path)
@@ -538,7 +545,7 @@ class NewDocuments:
                 numbers = rows
                 for name in (feature.name for feature in self.features if feature.categories is None):
                     number, word = as_number(name, rows.schema[name]), pl.col(name).str.strip_chars()
-                    if rows.schema[name] == pl.String:  # true and false are 1 and 0, as booleans were in training
+                    if rows.schema[name] == pl.String:  # true and false are 1 and 0, as booleans in training
                         number = pl.when(word.str.to_lowercase() == "true").then(1.0).otherwise(number)
                         number = pl.when(word.str.to_lowercase() == "false").then(0.0).otherwise(number)
                         lost = rows.filter(number.is_null() & (word != ""))
@@ -557,17 +564,17 @@ class NewDocuments:
 def open_new_documents(
     inputs: Sequence[str], query: tuple[str, ...], doc: tuple[str, ...], features: Sequence[Feature]
 ) -> NewDocuments:
-    """Find the rows to be scored. Only headers are read.
+    """Open a table of rows to be scored. Only headers are read.
 
     Args:
         inputs: files, globs and directories.
-        query: the columns of the query; none: the well-known one, if there is one.
-        doc: the columns of the document; none: the well-known one.
-        features: of the model.
+        query: columns of the query; if empty, the column with a well-known name, if there is one.
+        doc: columns of the document; if empty, the column with a well-known name.
+        features: features of the model.
 
     Raises:
         LogFormatError: a file is missing or cannot be read.
-        SchemaError: there is no document, or a feature is missing.
+        SchemaError: there is no column of documents, or a feature is missing or of another type.
     """
     sources = resolve_quotes(find_sources(inputs, "Name a table of documents with the features of the model."))[0]
     where = str(sources[0].path)
@@ -602,7 +609,7 @@ SCORE, ATTRACTIVENESS = "score", "attractiveness"
 
 
 def with_scores(rows: pl.DataFrame, scores: Floats, *, is_probability: bool) -> pl.DataFrame:
-    """Rows with `score`, and `attractiveness`: 1 / (1 + exp(-score)), null where scores are no logits."""
+    """Add `score`, and `attractiveness` = 1 / (1 + exp(-score)), null if scores are no logits."""
     attractiveness = sigmoid(scores) if is_probability else np.full(len(scores), np.nan)
     return rows.with_columns(
         pl.Series(SCORE, scores, pl.Float64), pl.Series(ATTRACTIVENESS, attractiveness, pl.Float64, nan_to_null=True)
@@ -610,17 +617,18 @@ def with_scores(rows: pl.DataFrame, scores: Floats, *, is_probability: bool) -> 
 
 
 def score_rows(documents: NewDocuments, stored: StoredModel, memory: int) -> Iterator[pl.DataFrame]:
-    """Score documents, some at a time.
+    """Score documents, chunk by chunk.
 
     Raises:
-        LogFormatError: the numbers of the model are so large that a score is not finite.
+        LogFormatError: a score is not finite, or LightGBM cannot score with the model.
+        SchemaError: as for `NewDocuments.chunks` and `Ids.numbers`.
     """
-    with stored.scoring() as scored:
+    with stored.scoring() as score:
         for rows, features in documents.chunks(memory):
             if not rows.height:
                 continue
             with np.errstate(over="ignore", invalid="ignore"):
-                scores = scored(rows, features)
+                scores = score(rows, features)
             if not np.isfinite(scores).all():
                 raise LogFormatError("--model: its numbers are so large that a score is not finite. Train again.")
             yield with_scores(rows, scores, is_probability=stored.section.is_probability)
@@ -630,7 +638,7 @@ def write_scores(parts: Iterable[pl.DataFrame], folder: Path, stage: Stage) -> i
     """Write `scores.parquet`; return its number of rows.
 
     Raises:
-        SchemaError: there are none.
+        SchemaError: there are no rows.
     """
     path = folder / SCORES
     for _ in write_in_one_file(parts, path):

@@ -1,6 +1,6 @@
-"""A model file of LightGBM that is data from outside: it is read in a process of its own, which it may end or damage.
+"""Read an untrusted LightGBM model in a separate process, which a malicious file may crash.
 
-Messages are the number of their bytes and these: first the model, then rows of features, each answered by its scores.
+A message is its length in bytes and its content: first the model, then rows of features, each answered by scores.
 """
 
 import os
@@ -19,28 +19,32 @@ from numpy.typing import NDArray
 from posbias.core.errors import LogFormatError, MissingExtraError
 
 Floats = NDArray[np.float64]
-_SIZE = 8  # bytes of a number of bytes, or of a score
-_UNUSED = ("dask", "matplotlib", "pandas", "sklearn")  # LightGBM would load them, for seconds
-_LONGEST = 300  # letters of a message of LightGBM, at most
+_SIZE = 8  # bytes of a length, and of a score
+_UNUSED = ("dask", "matplotlib", "pandas", "sklearn")  # modules that LightGBM would import, which takes seconds
+_LONGEST = 300  # most characters of a message of LightGBM
 
 
 def require_lightgbm() -> None:
-    """Raise MissingExtraError if LightGBM is not installed; it is not loaded."""
+    """Check that LightGBM is installed, without importing it.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
     if find_spec("lightgbm") is None:
         raise MissingExtraError.of("a ranker of trees", "lightgbm")
 
 
 @contextmanager
 def separate_forest(text: str, path: Path, threads: int) -> Generator[Callable[[Floats], Floats]]:
-    """Start LightGBM; yield the function that scores rows of features, shape (n, F).
+    """Start LightGBM; yield the function from rows of features, shape (n, F), to raw scores, shape (n,).
 
     Args:
-        text: the model file, which `ModelText.check` has passed.
-        path: where it stands, for messages.
-        threads: how many work.
+        text: the model file, checked by `ModelText.check`.
+        path: path of the model, for messages.
+        threads: number of threads.
 
     Raises:
-        LogFormatError: LightGBM does not read the model, or ends.
+        LogFormatError: LightGBM cannot read the model, or its process ends.
     """
     program = [sys.executable, "-P", __file__, str(threads)]
     settings = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}  # threads sleep while there are no rows
@@ -53,7 +57,7 @@ def separate_forest(text: str, path: Path, threads: int) -> Generator[Callable[[
             raise TypeError("pipes")
 
         def send(message: bytes) -> None:
-            with suppress(BrokenPipeError):  # what it says before it ends is read instead
+            with suppress(BrokenPipeError):  # if the process has ended, `scores` raises the error
                 to.write(len(message).to_bytes(_SIZE, "little"))
                 to.write(message)
                 to.flush()
@@ -81,17 +85,17 @@ def separate_forest(text: str, path: Path, threads: int) -> Generator[Callable[[
 
 
 def _serve(threads: int) -> None:
-    """Answer messages until they end."""
+    """Answer messages until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # where LightGBM prints
+    os.dup2(2, 1)  # LightGBM prints to standard output
     sys.modules.update(dict.fromkeys(_UNUSED))  # type: ignore[arg-type]
-    import lightgbm  # noqa: PLC0415 - only this process loads it
+    import lightgbm  # noqa: PLC0415 - only this process imports it
 
-    def received() -> bytes:
+    def read_message() -> bytes:
         return sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(_SIZE), "little"))
 
-    forest = lightgbm.Booster(model_str=received().decode())
-    while batch := received():
+    forest = lightgbm.Booster(model_str=read_message().decode())
+    while batch := read_message():
         rows = np.frombuffer(batch).reshape(-1, forest.num_feature())
         scores = np.asarray(forest.predict(rows, raw_score=True, num_threads=threads))
         answers.write(scores.reshape(len(rows)).tobytes())

@@ -1,10 +1,10 @@
-"""The files of LightGBM, XGBoost and CatBoost, and judgments (query, document, grade) as search tools take them.
+"""Formats of LightGBM, XGBoost and CatBoost, and of judgments (query, document, grade) for search tools.
 
-LightGBM also finds `train.tsv.position`, and then lambdarank corrects position bias itself, on top of the weights.
-So the positions are written under another name.
+LightGBM would read a file `train.tsv.position`, and lambdarank would then correct position bias itself, on top of the
+weights: positions are written under another name.
 
-XGBoost's own reader of text is deprecated since 3.1, warns, and misses the last bit of every fourth float; rankers
-take one weight per group, which that text cannot hold. So the script reads both by other means, exactly.
+XGBoost's own reader of text is deprecated since 3.1, and misses the last bit of every fourth float; its rankers take
+one weight per group, which that text cannot hold. The script therefore parses the files itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,24 +44,27 @@ class LightGBMFormat(TextFormat):
     name = "lightgbm"
 
     def check(self, layout: Layout) -> None:
-        """LightGBM reads weights of rows and of groups only."""
+        """Check that the layout has no preferences: LightGBM reads weights of rows and of groups only."""
         check_no_preferences(self, layout, "LightGBM")
 
     def files(self, training_set: TrainingSet) -> list[str]:
-        """The files that pieces make."""
-        layout = training_set.layout
-        there = {"weight": layout.weighted is not None, "query": layout.ranked}
-        files = ["train.tsv", *(f"train.tsv.{name}" for name, is_there in there.items() if is_there)]
-        return [*files, "positions.txt"] if POSITION in training_set.ids else files
+        """Return the names of the files that are written in pieces."""
+        files = {
+            "train.tsv": True,
+            "train.tsv.weight": training_set.layout.weighted is not None,
+            "train.tsv.query": training_set.layout.ranked,
+            "positions.txt": POSITION in training_set.ids,
+        }
+        return [name for name, is_written in files.items() if is_written]
 
     def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
-        """Append what of a chunk goes into each file.
+        """Append labels and features, weights, sizes of groups, and positions to their files.
 
         Raises:
-            SchemaError: a group has more rows than LightGBM takes.
+            SchemaError: a group has more rows than LightGBM accepts.
         """
         layout = training_set.layout
-        label = chunk.select(posbias_label=GRADE if layout.graded else layout.label)  # rankers take whole numbers
+        label = chunk.select(posbias_label=GRADE if layout.graded else layout.label)  # rankers need integer labels
         columns = [label.hstack(as_numbers(chunk, training_set.features))]
         if layout.weighted is not None:
             columns.append(chunk.select("weight"))
@@ -80,8 +83,8 @@ class LightGBMFormat(TextFormat):
             columns.append(sizes.to_frame())
         if POSITION in training_set.ids:
             columns.append(chunk.select(CELL_NUMBER if CELL_NUMBER in chunk.columns else POSITION))
-        for of_file, piece in zip(columns, pieces, strict=True):
-            write_lines(of_file, piece, null="nan")  # an empty field may hide how many columns there are
+        for rows, piece in zip(columns, pieces, strict=True):
+            write_lines(rows, piece, null="nan")  # LightGBM may miscount columns if fields are empty
 
 
 _LARGEST_SINGLE = 3.4028234663852886e38
@@ -94,7 +97,11 @@ class XGBoostFormat(TextFormat):
     name = "xgboost"
 
     def check(self, layout: Layout) -> None:
-        """Check the layout: XGBoost's rankers have weights of groups only."""
+        """Check that the layout has no preferences and, if ranked, no weights of rows: XGBoost cannot read them.
+
+        Raises:
+            UsageError: it has.
+        """
         if layout.ranked and layout.weighted == "row":
             raise UsageError(
                 f"--format {self.name} cannot carry --layout {layout.name}: XGBoost's rankers take one weight per "
@@ -104,15 +111,15 @@ class XGBoostFormat(TextFormat):
         check_no_preferences(self, layout, "XGBoost")
 
     def files(self, training_set: TrainingSet) -> list[str]:
-        """The files that pieces make."""
+        """Return the names of the files that are written in pieces."""
         weights = _WEIGHTS.get(training_set.layout.weighted)
         return ["train.svm", weights] if weights else ["train.svm"]
 
     def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
-        """Append some rows, and the weight of each, or the one of each group.
+        """Append rows, and the weight of each row or group.
 
         Raises:
-            SchemaError: a feature is too large for XGBoost, which computes in single precision.
+            SchemaError: a feature exceeds single precision, in which XGBoost computes.
         """
         floats = chunk.select(feature_names(training_set)).select(cs.float().fill_nan(None))
         for name in floats.columns:
@@ -135,24 +142,24 @@ class XGBoostFormat(TextFormat):
 _PAIRS = "train.pairs"
 _LINE_ENDS = r"[\n\r]+"
 
-_WEIGHT: dict[Weighted | None, str] = {"row": "Weight", "group": "GroupWeight"}  # what CatBoost calls the column
+_WEIGHT: dict[Weighted | None, str] = {"row": "Weight", "group": "GroupWeight"}  # CatBoost's names of the column
 
 
 class CatBoostFormat(TextFormat):
     """`train.tsv`, `train.cd`, and for pairs `train.pairs`: the rows of winner and loser, from 0, and the weight."""
 
     name = "catboost"
-    made = ("train.tsv",)  # that of pairs is not made of chunks
+    file_names = ("train.tsv",)
 
     def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
-        """Append some rows, texts on one line each, since CatBoost splits lines even within quotes."""
+        """Append rows; line ends in texts become blanks, as CatBoost splits lines even within quotes."""
         columns = chunk.select(pl.col(name).alias(f"posbias_{name}") for name in _before_features(training_set.layout))
         features = chunk.select(feature_names(training_set))
-        on_lines = features.with_columns(cs.boolean().cast(pl.Int8), cs.string().str.replace_all(_LINE_ENDS, " "))
-        write_lines(columns.hstack(on_lines), pieces[0])
+        features = features.with_columns(cs.boolean().cast(pl.Int8), cs.string().str.replace_all(_LINE_ENDS, " "))
+        write_lines(columns.hstack(features), pieces[0])
 
     def write(self, training_set: TrainingSet, part: TrainingPart, folder: Path) -> None:
-        """Append the chunks, and the pairs, to this part's pieces."""
+        """Write a part: a piece of the rows and, for preferences, a piece of the pairs."""
         super().write(training_set, part, folder)
         if part.preferences is not None:
             pairs = part.preferences.select(WINNER_ROW, LOSER_ROW, "weight")
@@ -176,7 +183,7 @@ class CatBoostFormat(TextFormat):
 
 
 def _before_features(layout: Layout) -> dict[str, str]:
-    """The first columns, and what CatBoost calls them."""
+    """Map the columns before the features to CatBoost's names of them."""
     columns = {} if layout.weighted == "preference" else {layout.label: "Label"}
     if layout.ranked:
         columns[GROUP] = "GroupId"
@@ -192,39 +199,43 @@ _NOT_IN_A_FIELD = [
     ),
     "\ufeff",
 ]
-"""Fields stand between blanks, and what counts as one differs by tool; `%` marks what is written in their place."""
+"""Characters of ids that are percent-encoded: some tool takes them for blanks, which separate fields."""
 
 
 class JudgmentFormat(TextFormat):
-    """A format with a place for grades and none for weights; what the file is for is in `load.md`."""
+    """A format with grades and without weights; `load.md` describes its use."""
 
     needs_features = False
     instead: ClassVar[str] = (
-        "it holds grades and no weights. Write --layout judgments."  # where it cannot carry a layout
+        "it holds grades and no weights. Write --layout judgments."  # end of the message of `check`
     )
 
     def check(self, layout: Layout) -> None:
-        """Check the layout: the format has a place for grades and none for weights."""
+        """Check that the layout has grades and no weights.
+
+        Raises:
+            UsageError: it has weights, or no grades.
+        """
         if layout.weighted is not None or not layout.graded:
             instead = self.instead.format(trainers=", ".join(training.trainers_that_carry(layout)))
             raise UsageError(f"--format {self.name} cannot carry --layout {layout.name}: {instead}")
 
 
 class RankLibFormat(JudgmentFormat):
-    """`judgments.txt`: the queries as comments (`# qid:1: red shoes`), then a line for each document.
+    """`judgments.txt`: queries as comments (`# qid:1: red shoes`), then a line for each document.
 
-    It is the judgment list of learning to rank in Elasticsearch and OpenSearch as well: `4 qid:1 1:9.8 # doc query`.
+    The learning-to-rank plugins of Elasticsearch and OpenSearch read it, too: `4 qid:1 1:9.8 # doc query`.
     """
 
     name = "ranklib"
-    made = ("judgments.txt", "queries.txt")  # the first takes the pieces of the second before its own
+    file_names = ("judgments.txt", "queries.txt")  # `finish` joins both into the first
     instead = (
         "a line of RankLib holds a grade and no weight. Write --layout judgments, or this layout in the format of "
         "another trainer: {trainers}."
     )
 
     def write_chunk(self, training_set: TrainingSet, chunk: pl.DataFrame, pieces: Sequence[BinaryIO]) -> None:
-        """Append lines and queries; the number of a query counts from 1, ids are texts on one line."""
+        """Append lines and queries; queries are numbered from 1, control characters in ids become blanks."""
         lines, queries = pieces
         texts = as_text_columns(chunk.lazy().select("query", "doc")).collect()
         one_line = pl.all().cast(pl.String).str.replace_all(r"[\x00-\x1f]+", " ").fill_null("")
@@ -238,27 +249,27 @@ class RankLibFormat(JudgmentFormat):
         write_whole_lines(heads.to_series(), queries)
 
     def finish(self, training_set: TrainingSet, folder: Path) -> None:
-        """Join the pieces, the queries first; write the features, the script and what it is for."""
-        file, queries = self.made
+        """Join the pieces, the queries first; write the features, the script and `load.md`."""
+        file, queries = self.file_names
         join_pieces(folder, file, queries, file)
         write_script(training_set, folder, self.name, self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JudgmentListFormat(JudgmentFormat):
-    """A format of judgments alone: features, debiased rates and counts stand beside it, in `rows`."""
+    """A format of judgments only; features, debiased rates and counts are in the table `rows`."""
 
     name: str
-    file: str  # its only one
-    # Makes its text of whole groups: `group`, `query` and `doc` as text that is not empty, `grade`, and `index`, that
-    # of a search engine. It travels: no lambda.
+    file: str  # name of the file
+    # Picklable function from whole groups to lines; columns `group`, `query` and `doc` (non-empty texts), `grade`, and
+    # `index`, the search engine's index
     lines: Callable[[pl.DataFrame], pl.Series]
-    header: str = ""  # what stands before the pieces in it
-    end: str = ""  # of a JSON array, whose entries are lines behind a comma each
+    header: str = ""  # text before the lines
+    end: str = ""  # text after the lines, if these are entries of a JSON array, each after a comma
     takes: tuple[str, ...] = ()
 
     def files(self, training_set: TrainingSet) -> Sequence[str]:
-        """The file that pieces make."""
+        """Return the name of the file."""
         del training_set
         return (self.file,)
 
@@ -266,7 +277,7 @@ class JudgmentListFormat(JudgmentFormat):
         """Append whole groups.
 
         Raises:
-            SchemaError: a query or a document has no name.
+            SchemaError: a query or a document is empty.
         """
         ids = as_text_columns(chunk.lazy().select("query", "doc")).collect().cast(pl.String)
         for name in ids.columns:
@@ -279,59 +290,59 @@ class JudgmentListFormat(JudgmentFormat):
         write_whole_lines(self.lines(chunk.select(GROUP, GRADE, index).hstack(ids)), pieces[0])
 
     def finish(self, training_set: TrainingSet, folder: Path) -> None:
-        """Join the pieces; write the features, the script and what the file is for."""
+        """Join the pieces; write the features, the script and `load.md`."""
         join_pieces(folder, self.file, header=self.header)
         if self.end:
             with (folder / self.file).open("rb+") as whole:
                 whole.seek(len(self.header.encode()))
-                whole.write(b" ")  # in the place of the first comma
+                whole.write(b" ")  # over the comma of the first entry
                 whole.seek(0, 2)
                 whole.write(self.end.encode())
         write_script(training_set, folder, "judgments", self.name)
 
 
-def _of_qrels(judged: pl.DataFrame) -> pl.Series:
-    """A line each. Blanks in ids are percent-encoded."""
+def _qrels_lines(judged: pl.DataFrame) -> pl.Series:
+    """Return one line per judgment; blanks in ids are percent-encoded."""
     codes = [quote(character) for character in _NOT_IN_A_FIELD]
     ids = pl.col("query", "doc").str.replace_many(_NOT_IN_A_FIELD, codes)
     line = pl.concat_str("query", pl.lit(" 0 "), "doc", pl.lit(" "), GRADE)
     return judged.with_columns(ids).select(line).to_series()
 
 
-def _of_opensearch(judged: pl.DataFrame) -> pl.Series:
-    """A line a query, with ratings as texts."""
+def _opensearch_lines(judged: pl.DataFrame) -> pl.Series:
+    """Return one line per query, with ratings as texts."""
     rated = _by_query(judged, pl.struct(docId="doc", rating=pl.col(GRADE).cast(pl.String)))
     return "," + rated.select(pl.struct("query", "ratings").struct.json_encode()).to_series()
 
 
-def _of_elasticsearch(judged: pl.DataFrame) -> pl.Series:
-    """A line a query."""
+def _elasticsearch_lines(judged: pl.DataFrame) -> pl.Series:
+    """Return one line per query."""
     rated = _by_query(judged, pl.struct(_index="index", _id="doc", rating=GRADE))
     request = pl.struct(id="query", template_id=pl.lit("search"), params=pl.struct("query"), ratings="ratings")
     return "," + rated.select(request.struct.json_encode()).to_series()
 
 
-def _of_quepid(judged: pl.DataFrame) -> pl.Series:
-    """A line each, as the import splits lines before it looks for quotes."""
+def _quepid_lines(judged: pl.DataFrame) -> pl.Series:
+    """Return one line per judgment; line ends in texts become blanks, as the import splits lines within quotes."""
     texts = judged.select(pl.col("query", "doc").str.replace_all(r"[\r\n]+", " "), GRADE)
     return pl.Series([texts.write_csv(include_header=False).rstrip("\n")])
 
 
 def _by_query(judged: pl.DataFrame, ratings: pl.Expr) -> pl.DataFrame:
-    """One row a query: `query`, and the list of the ratings of its documents."""
+    """Return one row per query: `query`, and the list `ratings` of its documents."""
     rated = judged.select(GROUP, "query", ratings.alias("ratings"))
     return rated.group_by(GROUP, maintain_order=True).agg(pl.first("query"), "ratings")
 
 
-QRELS = JudgmentListFormat(name="qrels", file="judgments.qrels", lines=_of_qrels)
-"""TREC qrels, `query 0 doc grade`: what trec_eval, ir_measures, pytrec_eval and ranx evaluate runs with."""
+QRELS = JudgmentListFormat(name="qrels", file="judgments.qrels", lines=_qrels_lines)
+"""TREC qrels, `query 0 doc grade`, for trec_eval, ir_measures, pytrec_eval and ranx."""
 
 _ARRAY_END = "]\n}\n"
 
 OPENSEARCH = JudgmentListFormat(
     name="opensearch",
     file="judgments.json",
-    lines=_of_opensearch,
+    lines=_opensearch_lines,
     header="""{
 "name": "posbias",
 "description": "Judgments from clicks, corrected for position bias",
@@ -345,7 +356,7 @@ OPENSEARCH = JudgmentListFormat(
 ELASTICSEARCH = JudgmentListFormat(
     name="elasticsearch",
     file="rank_eval.json",
-    lines=_of_elasticsearch,
+    lines=_elasticsearch_lines,
     header="""{
 "metric": {"dcg": {"k": 10, "normalize": true}},
 "templates": [{"id": "search", "template": {"inline": {"query": {"multi_match": {"query": "{{query}}"}}}}}],
@@ -354,7 +365,7 @@ ELASTICSEARCH = JudgmentListFormat(
     end=_ARRAY_END,
     takes=("search_index",),
 )
-"""The body of `POST INDEX/_rank_eval`, of Elasticsearch and OpenSearch: metric, template, a request a query."""
+"""The body of `POST INDEX/_rank_eval` of Elasticsearch and OpenSearch: metric, template, one request per query."""
 
-QUEPID = JudgmentListFormat(name="quepid", file="ratings.csv", lines=_of_quepid, header="query,docid,rating\n")
-"""CSV with the columns of Quepid's import of ratings; a text that holds a comma or a quote is quoted."""
+QUEPID = JudgmentListFormat(name="quepid", file="ratings.csv", lines=_quepid_lines, header="query,docid,rating\n")
+"""CSV with the columns of Quepid's import of ratings; texts with a comma or quote are quoted."""
