@@ -16,7 +16,7 @@ from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.estimators import get_estimator
 from posbias.core.estimators.estimate import EstimationOptions, linkage_of, relative_to_largest
 from posbias.core.evaluation.break_even import Bend, BreakEven
-from posbias.core.evaluation.clicked import RANKING, ranked
+from posbias.core.evaluation.clicked import RANKING, rank_lists
 from posbias.core.evaluation.prediction import (
     CLASS,
     CONTEXT,
@@ -452,7 +452,7 @@ def _compare_browsing(
     by_cell = by_cell.group_by(QUERY, DOC, *by.plan.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum())
     both = [ShownPart.of(by_cell, by), ShownPart.of(browsed, browsing)]
     queries = browsed.select(pl.col(QUERY).unique()).lazy()
-    lists = ranked(rankings.rows.join(queries, on=QUERY, how="semi").collect())
+    lists = rank_lists(rankings.rows.join(queries, on=QUERY, how="semi").collect())
     apart = dict[int, tuple[float, float]]()
     for number, prior in enumerate(priors):
         here, there = (Placed.of(part, lists.filter(pl.col(RANKING) == number + 1)) for part in both)
@@ -475,7 +475,7 @@ def _sample(
     sampled, there = list[tuple[pl.DataFrame, pl.DataFrame]](), {0}
     while there.difference(number for _, scores in sampled for number in scores[RANKING].unique()):
         samples = list(parts.map(partial(_sample_part, lists=lists, one_in=one_in)))
-        sampled = [(rows, ranked(scores)) for rows, scores, _ in samples]
+        sampled = [(rows, rank_lists(scores)) for rows, scores, _ in samples]
         there = set[int]().union(*(numbers for *_, numbers in samples))
         one_in = one_in // _MORE_QUERIES or 1
     return sampled, there
@@ -528,7 +528,7 @@ def _sums(
     """Second pass over a part: return its number of pages, and the sums of each ranking."""
     scores = lists[number].collect()
     check_scores(scores, rankings)
-    part, ranks = ShownPart.of(rows.collect(), by), ranked(scores)
+    part, ranks = ShownPart.of(rows.collect(), by), rank_lists(scores)
     predicted = list[_PartSums]()
     for ranking, ((prior, _), *bent_priors) in enumerate(fitted):
         placed = Placed.of(part, ranks.filter(pl.col(RANKING) == ranking + 1))

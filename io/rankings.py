@@ -360,7 +360,7 @@ def evaluate_rankings(
             totals += part
             stage.advance()
     for number, (name, file) in enumerate(zip(rankings.names, rankings.files, strict=True), start=1):
-        if totals.rest.unscored_impressions[number] >= totals.rest.impressions:
+        if totals.pooled.unscored_impressions[number] >= totals.pooled.impressions:
             raise SchemaError(
                 f"{file}: {name} has a score for no document that the log shows. Write its ids as in the log."
             )
@@ -396,7 +396,7 @@ def judged_lists(rankings: Rankings, judgments: pl.DataFrame, options: clicked.R
     with reading(rankings.sources):
         scores = rankings.rows.join(queries.lazy(), on=QUERY, how="semi").collect(engine="streaming")
     check_scores(scores, rankings)
-    return clicked.ndcg_by_query(clicked.ranked(scores), judgments, options.n_rankings, options.depth)
+    return clicked.ndcg_by_query(clicked.rank_lists(scores), judgments, options.n_rankings, options.depth)
 
 
 def _count(
@@ -425,17 +425,17 @@ def _sums(
     """Second pass over a part: sum its queries."""
     scores = lists[number].collect()
     check_scores(scores, rankings)
-    by_list = clicked.ranked(scores)
-    pieces = (clicked.rows_of_pages(piece, plan, weights) for piece in _pieces(impressions))
+    by_list = clicked.rank_lists(scores)
+    pieces = (clicked.page_impressions(piece, plan, weights) for piece in _pieces(impressions))
     shown: Iterable[tuple[pl.DataFrame, pl.DataFrame]] = ((rows, clicked.pages_by_query(rows)) for rows in pieces)
     if options.candidates != "page":
-        counted = [(clicked.counted_rows(rows), pages) for rows, pages in shown]
+        counted = [(clicked.cell_counts(rows), pages) for rows, pages in shown]
         by_query = pl.concat(pages for _, pages in counted).group_by(QUERY, maintain_order=True).sum()
-        shown = [(clicked.counted_rows(pl.concat(rows for rows, _ in counted)), by_query)]
+        shown = [(clicked.cell_counts(pl.concat(rows for rows, _ in counted)), by_query)]
     parts = [
-        clicked.query_sums(clicked.shown_of(rows, by_query), by_list, weights, options) for rows, by_query in shown
+        clicked.query_sums(clicked.page_rows(rows, by_query), by_list, weights, options) for rows, by_query in shown
     ]
-    return Totals.of(clicked.merged(parts), by_list, options, pages)
+    return Totals.of(clicked.merge_query_sums(parts), by_list, options, pages)
 
 
 def _pieces(impressions: pl.LazyFrame) -> Iterator[pl.DataFrame]:

@@ -15,7 +15,7 @@ from posbias.core.choices import PENALTIES, Balance, ServingEngine
 from posbias.core.choices import LearningOptions as CoreOptions
 from posbias.core.errors import IdentifiabilityError, SchemaError, UsageError
 from posbias.core.errors import plural as counted_as
-from posbias.core.evaluation.click_noise import sampled_units, shares_of_noise, sums_of_units
+from posbias.core.evaluation.click_noise import noise_shares, sampled_units, unit_sums
 from posbias.core.fit.propensities import ThetaEstimate, choose_propensities
 from posbias.core.learners.auto import LOGGED, NAIVE
 from posbias.core.learners.boosting import import_lightgbm
@@ -293,9 +293,9 @@ def _click_features(documents: rankers.Documents) -> Iterator[Reason]:
     data = documents.data
     if data.features is None or (data.counts.clicks % 1).any():  # the variance of sums of weights is unknown
         return
-    sums = sums_of_units(data.counts.only_cells(data.known), data.theta)
+    sums = unit_sums(data.counts.only_cells(data.known), data.theta)
     at = sampled_units(data.query, len(data.features.names))
-    shares = shares_of_noise(data.features.rows[at], at, sums, data.query, documents.across_queries)
+    shares = noise_shares(data.features.rows[at], at, sums, data.query, documents.across_queries)
     if shares.any():
         names = ", ".join(repr(name) for name, share in zip(data.features.names, shares, strict=True) if share)
         figures = {"features": names, "share": float(shares.max())}

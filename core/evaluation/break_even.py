@@ -1,13 +1,13 @@
-"""How far a verdict holds: the position bias at which the sign of a difference turns.
+"""Break-even position bias: the bend of theta at which the sign of a difference turns.
 
-D is a difference as it is estimated with bent propensities, theta_k^s k^rho for position k:
+The difference D is estimated with bent propensities, theta_k^s k^rho at position k:
 
     s      0: no position bias; 1: the estimate; 2: twice as much in log
-    rho    > 0: relevance that the fit could not see has made theta too low further down (`HiddenRelevance`)
+    rho    > 0: hidden relevance has biased theta downwards at low positions (`HiddenRelevance`)
 
-The verdict turns at the zero of D that is nearest to the estimate. The 95 % confidence set of that zero holds every
-bend at which the interval of D holds 0 (Fieller 1954); errors of log theta are s times as large there. Between the
-bends that are computed, D and both ends of its interval are monotone cubics (Fritsch & Carlson 1980).
+The sign turns at the zero of D nearest to the estimate. The 95 % confidence set of the zero contains all bends at which
+the interval of D contains 0 (Fieller 1954); at power s, errors of log theta are s times as large. Between computed
+bends, D and both ends of its interval are interpolated by monotone cubics (Fritsch & Carlson 1980).
 """
 
 from collections.abc import Sequence
@@ -19,31 +19,31 @@ import scipy
 from posbias.core.arrays.count_table import Floats
 
 POWERS = (0.0, 0.5, 1.5, 2.0, 3.0)
-"""Values of s that are computed beside 1."""
+"""Computed values of s other than 1."""
 
 SHARES = (0.5, 1.0, 2.0)
-"""Hidden relevance that is computed, in multiples of the relevance that is known."""
+"""Computed strengths of hidden relevance, in multiples of the known relevance."""
 
 _NUDGE = 1e-9
 
 
 @dataclass(frozen=True)
 class Bend:
-    """A bend of the curve."""
+    """A bend of theta over position."""
 
     power: float = 1.0  # s
     slope: float = 0.0  # rho
 
     def theta(self, theta: Floats, position: Floats) -> Floats:
-        """Theta of cells at some positions, bent; shape (K,)."""
+        """Return theta_k^s k^rho by cell, shape (K,), at the positions of the cells; NaN and 0 are not changed."""
         return np.where(theta > 0, theta**self.power * position**self.slope, theta)
 
 
 def bends(hidden: float) -> tuple[Bend, ...]:
-    """All bends that are computed.
+    """Return the computed bends.
 
     Args:
-        hidden: rho if hidden relevance were as strong as the known one; 0 where that is not known.
+        hidden: rho if hidden relevance is as strong as the known relevance; 0 if unknown.
     """
     shares = SHARES if hidden > 0 else ()
     return (*(Bend(power=power) for power in POWERS), *(Bend(slope=share * hidden) for share in shares))
@@ -51,21 +51,21 @@ def bends(hidden: float) -> tuple[Bend, ...]:
 
 @dataclass(frozen=True)
 class Turn:
-    """A bend at which the sign turns, on one side of the estimate."""
+    """The bend at which the sign turns, on one side of the estimate, with its 95 % confidence set."""
 
-    at: float  # NaN where it does not turn within the range
-    first: float  # and last of the 95 % confidence set; NaN where the sign is clear on the whole side
-    last: float
+    at: float  # NaN if the sign does not turn within the range
+    first: float  # lower end of the confidence set; NaN if the sign is clear on the whole side
+    last: float  # upper end of the confidence set
 
 
 @dataclass(frozen=True)
 class BreakEven:
-    """How far a verdict holds."""
+    """The bends at which the sign of a difference turns."""
 
-    estimate: Floats  # the difference and the ends of its 95 % interval, without a bend
+    estimate: Floats  # the difference and the ends of its 95 % interval, without a bend, shape (3,)
     below: Turn  # of s, in [0, 1)
     above: Turn  # of s, in (1, 3]
-    hidden: Turn | None  # in multiples of the known relevance, in (0, 2]; None where that is not known
+    hidden: Turn | None  # of hidden relevance, in (0, 2] multiples of the known relevance; None if unknown
 
     @property
     def clear(self) -> bool:
@@ -74,10 +74,10 @@ class BreakEven:
 
     @classmethod
     def of(cls, estimate: Sequence[float], bent: Sequence[Sequence[float]]) -> "BreakEven":
-        """Find where the sign turns.
+        """Compute the turns.
 
         Args:
-            estimate: the difference and the ends of its interval; NaN where they are not known.
+            estimate: the difference and the ends of its interval; NaN if unknown.
             bent: the same for each of `bends`.
         """
         values, number = np.array([estimate, *bent]), len(POWERS)
@@ -90,16 +90,23 @@ class BreakEven:
 
 
 def _turns(bend: Floats, values: Floats, origin: float) -> tuple[Turn, Turn]:
-    """The turns below and above the origin, from values of shape (number of bends, 3)."""
+    """Return the turns below and above the origin.
+
+    Args:
+        bend: values of s or of hidden relevance, ascending, shape (n,).
+        values: the difference and the ends of its interval at each, shape (n, 3).
+        origin: the value without a bend.
+    """
     unknown = Turn(np.nan, np.nan, np.nan)
     if not (np.isfinite(values).all() and values[:, 0].any()):
         return unknown, unknown
-    zeros, *ends_at_0 = (_zeros(bend, of) for of in values.T)
-    edges = np.concatenate(ends_at_0)
+    zeros, *zeros_of_ends = (_zeros(bend, column) for column in values.T)
+    edges = np.concatenate(zeros_of_ends)
     (_, low, high), turns = values[bend == origin][0], list[Turn]()
     for sign in (-1.0, 1.0):
-        zero, edge = (np.min(of[of > 0], initial=np.inf) for of in (sign * (zeros - origin), sign * (edges - origin)))
-        inside = zero  # how far away a point of the confidence set is
+        distances = sign * (zeros - origin), sign * (edges - origin)
+        zero, edge = (np.min(distance[distance > 0], initial=np.inf) for distance in distances)
+        inside = zero  # distance of a point of the confidence set from the origin
         if not np.isfinite(zero):
             inside = edge + _NUDGE if low > 0 or high < 0 else 0.0
         if not np.isfinite(inside):
@@ -112,8 +119,8 @@ def _turns(bend: Floats, values: Floats, origin: float) -> tuple[Turn, Turn]:
 
 
 def _zeros(bend: Floats, values: Floats) -> Floats:
-    """The zeros of the monotone cubics through some values."""
+    """Return the zeros of the monotone cubic interpolation of values at the bends."""
     if (values > 0).all() or (values < 0).all():
-        return np.zeros(0)  # importing the interpolation takes longer than all the rest
+        return np.zeros(0)  # without the import of the interpolation, which takes most of the time
     zeros = scipy.interpolate.PchipInterpolator(bend, values).roots(extrapolate=False)
     return zeros[np.isfinite(zeros)]

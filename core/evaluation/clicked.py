@@ -1,28 +1,26 @@
-"""Pages as arrays: the rows in which clicks are counted, and the weight of a click in each of them.
+"""Sums over clicked documents by query, ranking and measure, from which rankings are evaluated.
 
-Measures of a ranking by clicks: lambda, by which a click counts at the rank that a ranking gives its document.
+Measures: lambda is the value of a click by the rank of its document in a ranking.
 
-    DCG    discounted cumulative gain: lambda = 1 / log2(1 + rank) in the first K ranks, 0 below, and without a score
-    ARP    average relevance position: lambda = rank; without a score, the last rank that there is
+    DCG    discounted cumulative gain: lambda = 1 / log2(1 + rank) in the first K ranks, 0 below and without a score
+    ARP    average relevance position: lambda = rank; without a score, the last rank
 
-Sources: Järvelin & Kekäläinen 2002, of clicks with weights Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (DCG);
-Joachims, Swaminathan & Schnabel 2017 (the sum of the ranks of what is relevant, from clicks with weights).
+For query q, ranking r, measure lambda, u the weight of a row (1 without weights) and w = 1 / max(theta, tau), sums over
+the clicks are
 
-Sums over the clicks of each query, for every ranking and measure: what estimates and their errors are made from.
+    A = sum of u lambda(rank_r(d))   (naive)        B = sum of u w lambda(rank_r(d))   (IPS)
 
-Of page s with query q, rankings r, a measure lambda, u the weight of a row (1 where rows carry none) and
-w = 1 / max(theta, tau):
+Candidates by page: d is ranked among the documents of its page, and w is that of the cell of the click (Joachims,
+Swaminathan & Schnabel 2017). The log's own ranking is the order of the page.
 
-    A = sum of u lambda(rank_r(d))   over the clicks (naive)        B = sum of u w lambda(rank_r(d)) (IPS)
+Candidates by query: d is ranked among all documents of the query in the ranking, and w = 1 / max(rho, tau), where
+rho_qd = sum of u theta over all impressions of d, divided by the pages of q: documents missing on some pages have
+larger weights (policy-aware weights, Oosterhuis & de Rijke 2020). The log's own ranks are the positions.
 
-Candidates of pages: d is ranked among the documents that its page showed, and w is that of the cell in which it was
-clicked (Joachims, Swaminathan & Schnabel 2017). The log's own ranking is the order of the page.
+A click in a cell without a propensity has w = 0 and contributes to naive sums only.
 
-Candidates of queries: d is ranked among all documents that the ranking has for the query, and w = 1 / max(rho, tau),
-where rho_qd = sum of u theta over all impressions of d, divided by the pages of q: what was not shown on every page has
-a larger weight (policy-aware weights, Oosterhuis & de Rijke 2020). The log's own ranks are the positions.
-
-A click in a cell without a propensity has w = 0 and does not count, but for the naive sums.
+Sources: Järvelin & Kekäläinen 2002 (DCG); Agarwal, Zaitsev, Wang, Li, Najork & Joachims 2019 (DCG of weighted clicks);
+Joachims, Swaminathan & Schnabel 2017 (sum of the ranks of relevant documents, from weighted clicks).
 """
 
 from collections.abc import Sequence
@@ -48,41 +46,41 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class CellWeights:
-    """The cells of a log, and theta there as weights take it."""
+    """The cells of a log with their propensities and weights."""
 
     cells: pl.DataFrame  # the cell columns, K rows
-    propensity: Floats  # theta, shape (K,), NaN where a cell has none
+    propensity: Floats  # theta, shape (K,); NaN if unknown
     min_propensity: float  # tau
 
     @property
     def weight(self) -> Floats:
-        """1 / max(theta, tau), shape (K,), 0 where a cell has no propensity."""
+        """1 / max(theta, tau), shape (K,); 0 without a propensity."""
         return np.nan_to_num(1.0 / np.maximum(self.propensity, self.min_propensity))
 
     def bent(self, bend: Bend) -> "CellWeights":
-        """The weights under bent propensities."""
+        """Return the weights by bent propensities."""
         return replace(self, propensity=bend.theta(self.propensity, self.cells[POSITION].to_numpy().astype(np.float64)))
 
     @property
-    def moves(self) -> Flags:
-        """Cells in which w follows theta, as it is not clipped, shape (K,)."""
+    def unclipped(self) -> Flags:
+        """Cells with w = 1 / theta, shape (K,)."""
         return np.nan_to_num(self.propensity) >= self.min_propensity
 
 
 @dataclass(frozen=True)
-class Shown:
-    """Rows of pages: an impression each, or, for candidates of queries, all of a document in one cell and place."""
+class PageRows:
+    """N rows of pages: impressions, or with candidates by query, counts of a document in a cell and place."""
 
-    queries: pl.DataFrame  # `query` and `PAGES`, the number of its pages (or the sum of their weights), Q rows
+    queries: pl.DataFrame  # `query` and `PAGES`, number of pages or sum of their weights, Q rows
     documents: pl.DataFrame  # `query` and `doc` of each pair, J rows
     query: Integers  # row of `queries`, shape (N,)
     document: Integers  # row of `documents`, shape (N,)
-    page: Integers  # the number of the page, ascending, shape (N,); empty where rows are no impressions
-    place: Integers  # the place that the document had, from 1, shape (N,)
-    cell: Integers  # the number of the cell, shape (N,); -1 where the table lacks it
-    impressions: Floats  # how many the row stands for, shape (N,)
-    clicks: Floats  # on them, shape (N,)
-    n_pages: int  # whatever they weigh
+    page: Integers  # page number, ascending, shape (N,); empty if rows are counts
+    place: Integers  # rank of the document on its page, from 1; in counts, its position; shape (N,)
+    cell: Integers  # cell number, shape (N,); -1 for a cell without propensity
+    impressions: Floats  # number or sum of weights, shape (N,)
+    clicks: Floats  # number or sum of weights, shape (N,)
+    n_pages: int  # number of pages, without weights
 
     @property
     def pages(self) -> Floats:
@@ -90,17 +88,16 @@ class Shown:
         return self.queries[PAGES].to_numpy()
 
 
-def rows_of_pages(impressions: pl.DataFrame, plan: StatisticsPlan, weights: CellWeights) -> pl.DataFrame:
-    """Impressions of whole pages by page and position, numbered.
+def page_impressions(impressions: pl.DataFrame, plan: StatisticsPlan, weights: CellWeights) -> pl.DataFrame:
+    """Sort the impressions of whole pages by page and position, and number pages and cells.
 
-    What lies further down than the fit has counted is left out, so that it is no candidate either.
+    Rows below the last position of the plan are dropped, so that they are no candidates.
 
     Returns:
-        `query`, `doc`, `PAGE` (ascending), `AT` (its place there, from 1), `position`, `CELL`, `impressions` (1, or the
-        weight of the row) and `clicks`.
+        `query`, `doc`, `PAGE` (ascending), `AT` (rank on the page, from 1), `position`, `CELL`, `impressions` (1, or
+        the weight of the row) and `clicks`.
     """
-    shown = impressions.with_columns(pl.col(POSITION).alias(AT))
-    in_cells = plan.with_cells_in_memory(shown)
+    in_cells = plan.with_cells_in_memory(impressions.with_columns(pl.col(POSITION).alias(AT)))
     in_cells = in_cells.with_columns(key_numbers(weights.cells, in_cells, plan.cell_columns).cast(pl.Int64).alias(CELL))
     own = pl.col(WEIGHT).cast(pl.Float64) if plan.weighted else pl.lit(1.0)
     page, row = pl.col(SESSION).rle_id().cast(pl.Int64), pl.int_range(pl.len(), dtype=pl.Int64)
@@ -117,41 +114,44 @@ def rows_of_pages(impressions: pl.DataFrame, plan: StatisticsPlan, weights: Cell
 
 
 def pages_by_query(rows: pl.DataFrame) -> pl.DataFrame:
-    """`query`, `PAGES` (the sum of their mean weights) and their number, of `rows_of_pages`."""
+    """Return `query`, `PAGES` (sum over pages of their mean weight) and `PAGE` (number of pages).
+
+    Args:
+        rows: of `page_impressions`.
+    """
     pages = rows.group_by(QUERY, PAGE, maintain_order=True).agg(pl.col(IMPRESSIONS).mean())
     return pages.group_by(QUERY, maintain_order=True).agg(
         pl.col(IMPRESSIONS).sum().alias(PAGES), pl.len().cast(pl.Int64).alias(PAGE)
     )
 
 
-def counted_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Pages, or what is counted of them already, added up.
+def cell_counts(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add up `page_impressions`, or such counts, by document and cell.
 
     Returns:
-        `query`, `doc`, `position`, `CELL`, `impressions`, `clicks`, in an order that sums can rely on.
+        `query`, `doc`, `position`, `CELL`, `impressions`, `clicks`, in the order of first occurrence.
     """
     keys = (QUERY, DOC, POSITION, CELL)
     return rows.group_by(keys, maintain_order=True).agg(pl.col(IMPRESSIONS, CLICKS).sum())
 
 
-def shown_of(rows: pl.DataFrame, by_query: pl.DataFrame) -> Shown:
-    """Rows as arrays.
+def page_rows(rows: pl.DataFrame, by_query: pl.DataFrame) -> PageRows:
+    """Convert rows to arrays.
 
     Args:
-        rows: of `rows_of_pages`, or of `counted_rows`.
+        rows: of `page_impressions` or `cell_counts`.
         by_query: their `pages_by_query`.
     """
     queries = by_query.sort(QUERY)
     documents = rows.select(QUERY, DOC).unique(maintain_order=True)
-
-    of_pages = PAGE in rows.columns
-    return Shown(
+    has_pages = PAGE in rows.columns
+    return PageRows(
         queries=queries.select(QUERY, PAGES),
         documents=documents,
         query=key_numbers(queries, rows, [QUERY]).cast(pl.Int64).to_numpy(),
         document=key_numbers(documents, rows, [QUERY, DOC]).cast(pl.Int64).to_numpy(),
-        page=rows[PAGE].to_numpy() if of_pages else np.empty(0, np.int64),
-        place=rows[AT if of_pages else POSITION].to_numpy(),
+        page=rows[PAGE].to_numpy() if has_pages else np.empty(0, np.int64),
+        place=rows[AT if has_pages else POSITION].to_numpy(),
         cell=rows[CELL].to_numpy(),
         impressions=rows[IMPRESSIONS].to_numpy(),
         clicks=rows[CLICKS].to_numpy(),
@@ -161,23 +161,23 @@ def shown_of(rows: pl.DataFrame, by_query: pl.DataFrame) -> Shown:
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure."""
+    """A measure of a ranking by its clicked documents."""
 
-    name: str  # in the tables
+    name: str  # in tables
     label: str  # in words, without the cutoff
-    gain: bool  # whether more is better, and only the first K ranks count
+    gain: bool  # whether larger is better and only the first K ranks count
 
     def title(self, depth: int) -> str:
-        """In words, e.g. `DCG@10`."""
+        """Return the label with the cutoff, e.g. `DCG@10`."""
         return f"{self.label}@{depth}" if self.gain else self.label
 
     def values(self, rank: Integers, scored: Flags, last: Integers, depth: int) -> Floats:
-        """Lambda of documents, each of shape (N,).
+        """Return lambda of documents, shape (N,).
 
         Args:
-            rank: among the candidates, from 1.
-            scored: whether the ranking holds the document; it has a rank only then.
-            last: what counts as the last rank there.
+            rank: among the candidates, from 1, shape (N,); arbitrary for documents not scored.
+            scored: whether the ranking contains the document, shape (N,).
+            last: rank of documents not scored, for ARP, shape (N,).
             depth: K.
         """
         if self.gain:
@@ -190,36 +190,36 @@ MEASURES = DCG, ARP = Measure("dcg", "DCG", gain=True), Measure("arp", "ARP", ga
 
 
 RANKING, SCORE, RANK = "posbias_ranking", "posbias_score", "posbias_rank"
-"""Columns of lists: the number of the ranking, what it says of a document, and the place of the document, from 1."""
+"""Columns of lists: number of the ranking, its score of a document, and the rank of the document, from 1."""
 
 SCORE_REST = "posbias_score_rest"
-"""A column beside `SCORE`: what a whole number is more than that float, which holds 53 bits of it."""
+"""Column of the difference between an integer score and its float in `SCORE`, which has 53 bits."""
 
 _TEXT = "posbias_text"
 
 
-def ranked(scores: pl.DataFrame) -> pl.DataFrame:
-    """The lists of some queries.
+def rank_lists(scores: pl.DataFrame) -> pl.DataFrame:
+    """Rank documents by score, the largest first, ties by descending id as text.
 
     Args:
-        scores: `RANKING`, `query`, `doc`, `SCORE` and perhaps `SCORE_REST`; each document once in a list.
+        scores: `RANKING`, `query`, `doc`, `SCORE` and possibly `SCORE_REST`; each document once in a list.
 
     Returns:
-        Them with `RANK`, list by list.
+        The rows sorted by list and rank, with `RANK` and without `SCORE_REST`.
     """
-    lists = [*([RANKING] if scores[RANKING].n_unique() > 1 else []), QUERY]  # a column less is sorted in half the time
+    lists = [*([RANKING] if scores[RANKING].n_unique() > 1 else []), QUERY]  # one column less takes half the time
     best = [name for name in (SCORE, SCORE_REST) if name in scores.columns]
-    ordered = scores.with_columns(as_text(scores.schema[DOC]).alias(_TEXT)).sort(
+    ordered = scores.with_columns(id_text(scores.schema[DOC]).alias(_TEXT)).sort(
         *lists, *best, _TEXT, descending=[*(False for _ in lists), *(True for _ in best), True]
     )
-    of_list = ordered.select(pl.struct(lists).rle_id()).to_series().to_numpy()
-    rank = 1 + np.arange(len(of_list)) - first_of_runs(of_list)[of_list]
+    number = ordered.select(pl.struct(lists).rle_id()).to_series().to_numpy()
+    rank = 1 + np.arange(len(number)) - first_of_runs(number)[number]
     ordered = ordered.drop(_TEXT, SCORE_REST, strict=False)
     return ordered.with_columns(pl.Series(RANK, rank, pl.Int32))
 
 
-def as_text(doc: pl.DataType) -> pl.Expr:
-    """The id as one text; ids of several columns, one after the other."""
+def id_text(doc: pl.DataType) -> pl.Expr:
+    """Return the expression of a document id as text; the columns of a struct are joined by tabs."""
     names = [field.name for field in doc.fields] if isinstance(doc, pl.Struct) else []
     parts = [pl.col(DOC).struct.field(name) for name in names] or [pl.col(DOC)]
     return pl.concat_str([part.cast(pl.String) for part in parts], separator="\t")
@@ -230,16 +230,16 @@ NDCG = "ndcg"
 
 
 def ndcg_by_query(lists: pl.DataFrame, judgments: pl.DataFrame, n_rankings: int, depth: int) -> pl.DataFrame:
-    """NDCG of every judged query.
+    """Compute NDCG@K, with relevance as gain, of every judged query.
 
     Args:
         lists: `RANKING` (from 1), `query`, `doc`, `RANK`.
         judgments: `query`, `doc`, `relevance`; each document once in a query.
-        n_rankings: R, with the log's own as number 0, which has none here.
+        n_rankings: R, with ranking 0, the log's own, which is not evaluated.
         depth: K.
 
     Returns:
-        `query`, and a column for each ranking but the first, by its number as text; sorted by query.
+        `query`, and a column for each of the rankings 1 .. R - 1, named by its number; sorted by query.
     """
     gain = pl.max_horizontal(pl.col(RELEVANCE), 0.0) / (pl.col(RANK) + 1).cast(pl.Float64).log(2)
     ideal = (
@@ -269,105 +269,104 @@ _UNRANKED = np.int64(1 << 30)
 
 @dataclass(frozen=True)
 class RankingMeasures:
-    """What is measured of rankings, and the columns of its sums."""
+    """Rankings and options of an evaluation, and the columns of its P sums."""
 
-    n_rankings: int  # R, with the log's own as the first
+    n_rankings: int  # R, the log's own first
     depth: int  # K
-    candidates: Candidates  # what documents are ranked among
-    bends: tuple[Bend, ...] = ()  # of theta, by which DCG is computed too
+    candidates: Candidates  # documents of a page or of a query
+    bends: tuple[Bend, ...] = ()  # bends of theta for which DCG is computed too
 
     def column(self, ranking: int, measure: Measure, *, weighted: bool) -> int:
-        """The column of A, or of B."""
+        """Return the column of A, or of B if weighted."""
         return FIRST + 2 * (ranking * len(MEASURES) + MEASURES.index(measure)) + weighted
 
     def bent(self, number: int) -> int:
-        """The column of the weight of the clicks by a bend, before those of B of DCG by ranking."""
+        """Return the column of the sum of weights by a bend; B of DCG of each ranking follows."""
         return self.column(self.n_rankings, MEASURES[0], weighted=False) + number * (1 + self.n_rankings)
 
 
 @dataclass(frozen=True)
-class Rest(Sums):
-    """Sums over some pages that are not kept by query."""
+class PooledSums(Sums):
+    """Sums over all pages, not by query; M measures."""
 
-    moves: Floats  # sum of u w lambda of the clicks by cell, as far as w follows theta there, shape (R, M, K)
-    weight_moves: Floats  # sum of u w of the same clicks, shape (K,)
-    bent_moves: Floats  # by bend: those of the weights, then those of DCG of each ranking; shape (B, 1 + R, K)
-    squares: Floats  # sum over the pages of B^2, shape (R, M); 0 for candidates of queries
-    # What rankings lack, and what the log never showed, of shape (R,)
-    unscored_impressions: Floats  # of documents without a score
-    unscored_clicks: Floats  # on them
-    unscored_pages: Floats  # on which no document has a score
-    top: Floats  # documents in the first K places, once for each page of their query
-    never_shown: Floats  # those among them that no page of the query showed
-    weights: Floats  # number and sum of the weights of clicks before clipping, by their size; shape (2, H)
+    moves: Floats  # sum of u w lambda of clicks by cell, if not clipped: the derivative by -log theta, shape (R, M, K)
+    weight_moves: Floats  # the same of u w, shape (K,)
+    bent_moves: Floats  # the same by bend, of u w, then of u w lambda of DCG of each ranking, shape (B, 1 + R, K)
+    squares: Floats  # sum over pages of B^2, shape (R, M); 0 with candidates by query
+    unscored_impressions: Floats  # of documents without a score, shape (R,)
+    unscored_clicks: Floats  # of documents without a score, shape (R,)
+    unscored_pages: Floats  # without any score, shape (R,)
+    top: Floats  # documents in the first K ranks, once per page of their query, shape (R,)
+    never_shown: Floats  # those of `top` on no page of their query, shape (R,)
+    weights: Floats  # number and sum of the weights of clicks before clipping, by size class, shape (2, `_SIZES`)
     impressions: float  # of all rows
-    clipped: float  # clicks whose w is clipped
+    clipped: float  # clicks with clipped w
     unweighted: float  # clicks in cells without a propensity
     n_pages: int
 
 
 @dataclass(frozen=True)
 class QuerySums:
-    """The sums of some queries."""
+    """The sums of Q queries."""
 
     queries: pl.DataFrame  # `query` and `PAGES`, Q rows
-    documents: pl.DataFrame  # `query` and `doc` of what was shown
+    documents: pl.DataFrame  # `query` and `doc` of impressions
     sums: Floats  # shape (Q, P)
-    rest: Rest  # what was never shown is not known yet
+    pooled: PooledSums  # with `top` and `never_shown` still 0
 
 
 @dataclass(frozen=True)
-class _Weighted:
-    """The weights of the clicks."""
+class _RowWeights:
+    """The weights of N rows, and their derivatives."""
 
-    weight: Floats  # w of each row, shape (N,), 0 where it has none
-    clipped: Flags  # whether it is clipped, shape (N,)
-    share: Floats  # of the theta that w is made of, this row's, 0 where w does not follow it, shape (N,)
-    by_document: bool  # whether that is the theta of all rows of the document, or of the row alone
+    weight: Floats  # w, shape (N,); 0 without a propensity
+    clipped: Flags  # whether w is clipped, shape (N,)
+    share: Floats  # share of the row in the theta behind its w, shape (N,); 0 if w is clipped
+    by_document: bool  # whether w is by the theta of all rows of the document, not of the row alone
 
-    def by_cell(self, shown: Shown, clicked: Integers, values: Floats, n_cells: int) -> Floats:
-        """The derivative of a sum over the clicks by -log theta, shape (K,).
+    def derivative(self, rows: PageRows, clicked: Integers, values: Floats, n_cells: int) -> Floats:
+        """Return the derivative of a sum over clicked rows by -log theta, shape (K,).
 
         Args:
-            shown: the rows.
-            clicked: those with clicks, shape (C,).
-            values: their terms of the sum, shape (C,).
+            rows: all rows.
+            clicked: indices of rows with clicks, shape (C,).
+            values: terms of the sum, proportional to w, shape (C,).
             n_cells: K.
         """
         if self.by_document:
-            values = sum_by_number(shown.document[clicked], values, shown.documents.height)[shown.document]
-            cell, moved = shown.cell, values * self.share
+            values = sum_by_number(rows.document[clicked], values, rows.documents.height)[rows.document]
+            cell, moved = rows.cell, values * self.share
         else:
-            cell, moved = shown.cell[clicked], values * self.share[clicked]
+            cell, moved = rows.cell[clicked], values * self.share[clicked]
         return sum_by_number(cell[cell >= 0], moved[cell >= 0], n_cells)
 
 
-def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, options: RankingMeasures) -> QuerySums:
-    """The sums of the queries of some rows: whole pages, or for candidates of queries whole queries.
+def query_sums(rows: PageRows, lists: pl.DataFrame, weights: CellWeights, options: RankingMeasures) -> QuerySums:
+    """Compute the sums of whole pages by query; with candidates by query, of whole queries.
 
     Args:
-        shown: the rows.
-        lists: `RANKING` (from 1; 0 is the log's own), `query`, `doc`, `RANK` of these queries, perhaps of others.
+        rows: the rows.
+        lists: `RANKING` (from 1; 0 is the log's own), `query`, `doc`, `RANK`; lists of other queries are ignored.
         weights: theta by cell.
-        options: how rankings are judged.
+        options: rankings and measures.
     """
     by_page = options.candidates == "page"
-    as_shown = _cell_weights(shown, weights)
-    weighted = as_shown if by_page else _query_weights(shown, weights)
-    clicked = np.flatnonzero(shown.clicks > 0)
-    query, clicks = shown.query[clicked], shown.clicks[clicked]
-    weight = clicks * weighted.weight[clicked]
+    cell_weights = _cell_weights(rows, weights)
+    row_weights = cell_weights if by_page else _query_weights(rows, weights)
+    clicked = np.flatnonzero(rows.clicks > 0)
+    query, clicks = rows.query[clicked], rows.clicks[clicked]
+    weight = clicks * row_weights.weight[clicked]
     shape = options.n_rankings, len(MEASURES), len(weights.propensity)
-    sums = np.zeros((len(shown.pages), options.bent(len(options.bends))))
-    sums[:, N_PAGES] = shown.pages
+    sums = np.zeros((len(rows.pages), options.bent(len(options.bends))))
+    sums[:, N_PAGES] = rows.pages
     sums[:, N_CLICKS] = sum_by_number(query, clicks, len(sums))
     sums[:, SUM_WEIGHT] = sum_by_number(query, weight, len(sums))
     moves, squares = np.zeros(shape), np.zeros(shape[:2])
-    lacking, gains = np.zeros((3, options.n_rankings)), np.ones((1 + options.n_rankings, len(clicked)))
+    unscored, gains = np.zeros((3, options.n_rankings)), np.ones((1 + options.n_rankings, len(clicked)))
     for ranking in range(options.n_rankings):
         own_list = lists.filter(pl.col(RANKING) == ranking) if ranking else None
-        (rank, scored, last), lacking[:, ranking] = _ranks(shown, clicked, own_list, by_page=by_page)
-        own = weighted if ranking else as_shown
+        (rank, scored, last), unscored[:, ranking] = _ranks(rows, clicked, own_list, by_page=by_page)
+        own = row_weights if ranking else cell_weights
         own_weight = clicks * own.weight[clicked]
         for number, measure in enumerate(MEASURES):
             value = measure.values(rank, scored, last, options.depth)
@@ -376,114 +375,115 @@ def query_sums(shown: Shown, lists: pl.DataFrame, weights: CellWeights, options:
             naive, ips = clicks * value, own_weight * value
             sums[:, options.column(ranking, measure, weighted=False)] = sum_by_number(query, naive, len(sums))
             sums[:, options.column(ranking, measure, weighted=True)] = sum_by_number(query, ips, len(sums))
-            moves[ranking, number] = own.by_cell(shown, clicked, ips, shape[2])
+            moves[ranking, number] = own.derivative(rows, clicked, ips, shape[2])
             if by_page:
-                squares[ranking, number] = float(np.sum(sum_by_number(shown.page[clicked], ips, 0) ** 2))
+                squares[ranking, number] = float(np.sum(sum_by_number(rows.page[clicked], ips, 0) ** 2))
     bent_moves = np.zeros((len(options.bends), len(gains), shape[2]))
     for number, bend in enumerate(options.bends):
         bent = weights.bent(bend)
-        by_cell = _cell_weights(shown, bent)
-        both = by_cell if by_page else _query_weights(shown, bent), by_cell
-        for place, gain in enumerate(gains):
-            own = both[place == 1]  # the log's own ranking
+        by_cell = _cell_weights(rows, bent)
+        by_ranking = by_cell if by_page else _query_weights(rows, bent)
+        for index, gain in enumerate(gains):  # of 1, of the log's own ranking, of the other rankings
+            own = by_cell if index == 1 else by_ranking
             ips = clicks * own.weight[clicked] * gain
-            sums[:, options.bent(number) + place] = sum_by_number(query, ips, len(sums))
-            bent_moves[number, place] = own.by_cell(shown, clicked, ips, shape[2])
-    rest = Rest(
+            sums[:, options.bent(number) + index] = sum_by_number(query, ips, len(sums))
+            bent_moves[number, index] = own.derivative(rows, clicked, ips, shape[2])
+    pooled = PooledSums(
         moves,
-        weighted.by_cell(shown, clicked, weight, shape[2]),
+        row_weights.derivative(rows, clicked, weight, shape[2]),
         bent_moves,
         squares,
-        *lacking,
-        weights=_sizes_of_weights(shown, clicked, weights, by_page=by_page),
+        *unscored,
+        weights=_weight_histogram(rows, clicked, weights, by_page=by_page),
         top=np.zeros(options.n_rankings),
         never_shown=np.zeros(options.n_rankings),
-        impressions=float(shown.impressions.sum()),
-        clipped=float(shown.clicks[weighted.clipped].sum()),
-        unweighted=float(shown.clicks[(shown.cell < 0) | (weighted.weight == 0)].sum()),
-        n_pages=shown.n_pages,
+        impressions=float(rows.impressions.sum()),
+        clipped=float(rows.clicks[row_weights.clipped].sum()),
+        unweighted=float(rows.clicks[(rows.cell < 0) | (row_weights.weight == 0)].sum()),
+        n_pages=rows.n_pages,
     )
-    return QuerySums(shown.queries, shown.documents, sums, rest)
+    return QuerySums(rows.queries, rows.documents, sums, pooled)
 
 
 _SIZES = 1024
-"""Classes of the size of weights, each of 1 / 64 in log, of which a quarter is below 1."""
+"""Number of size classes of weights, of width 1 / 64 in log; the first quarter is below 1."""
 
 
-def _sizes_of_weights(shown: Shown, clicked: Integers, weights: CellWeights, *, by_page: bool) -> Floats:
-    """The weights of the clicked rows before clipping, shape (C,), as numbers and sums by size."""
+def _weight_histogram(rows: PageRows, clicked: Integers, weights: CellWeights, *, by_page: bool) -> Floats:
+    """Return number and sum of the weights of clicked rows before clipping, by size class, shape (2, `_SIZES`)."""
     unclipped = replace(weights, min_propensity=_TINY)
-    weight = (_cell_weights if by_page else _query_weights)(shown, unclipped).weight[clicked]
+    weight = (_cell_weights if by_page else _query_weights)(rows, unclipped).weight[clicked]
     known = weight > 0
-    weight, clicks = weight[known], shown.clicks[clicked][known]
-    if by_page:  # a row is an impression, whose own weight counts
+    weight, clicks = weight[known], rows.clicks[clicked][known]
+    if by_page:  # a row is an impression, and its clicks are its own weight
         weight, clicks = weight * clicks, np.ones(len(weight))
     size = np.clip(_SIZES // 4 + np.floor(64 * np.log(weight)), 0, _SIZES - 1).astype(np.int64)
-    return np.stack([sum_by_number(size, of, _SIZES) for of in (clicks, clicks * weight)])
+    return np.stack([sum_by_number(size, values, _SIZES) for values in (clicks, clicks * weight)])
 
 
-def _cell_weights(shown: Shown, weights: CellWeights) -> _Weighted:
-    """Weights of the cells of rows."""
-    known = shown.cell >= 0
-    weight, moves = np.where(known, weights.weight[shown.cell], 0.0), known & weights.moves[shown.cell]
-    return _Weighted(weight, (weight > 0) & ~moves, moves.astype(np.float64), by_document=False)
+def _cell_weights(rows: PageRows, weights: CellWeights) -> _RowWeights:
+    """Return weights by the cell of each row."""
+    known = rows.cell >= 0
+    weight, unclipped = np.where(known, weights.weight[rows.cell], 0.0), known & weights.unclipped[rows.cell]
+    return _RowWeights(weight, (weight > 0) & ~unclipped, unclipped.astype(np.float64), by_document=False)
 
 
-def _query_weights(shown: Shown, weights: CellWeights) -> _Weighted:
-    """Weights of the documents of queries."""
-    theta = np.where(shown.cell >= 0, np.nan_to_num(weights.propensity)[shown.cell], 0.0)
-    n_documents = shown.documents.height
-    seen = sum_by_number(shown.document, shown.impressions * theta, n_documents)
-    query_of = np.zeros(n_documents, np.int64)
-    query_of[shown.document] = shown.query
-    rho = seen / shown.pages[query_of]
+def _query_weights(rows: PageRows, weights: CellWeights) -> _RowWeights:
+    """Return policy-aware weights, by the exposure of each document over the pages of its query."""
+    theta = np.where(rows.cell >= 0, np.nan_to_num(weights.propensity)[rows.cell], 0.0)
+    n_documents = rows.documents.height
+    exposure = sum_by_number(rows.document, rows.impressions * theta, n_documents)
+    document_query = np.zeros(n_documents, np.int64)
+    document_query[rows.document] = rows.query
+    rho = exposure / rows.pages[document_query]
     weight = np.divide(1.0, np.maximum(rho, weights.min_propensity), out=np.zeros(n_documents), where=rho > 0)
-    moves = rho >= weights.min_propensity
-    share = np.divide(shown.impressions * theta, seen[shown.document], out=np.zeros(len(theta)), where=theta > 0)
-    of_row = np.where(theta > 0, weight[shown.document], 0.0)
-    clipped = (of_row > 0) & ~moves[shown.document]
-    return _Weighted(of_row, clipped, share * moves[shown.document], by_document=True)
+    unclipped = (rho >= weights.min_propensity)[rows.document]
+    share = np.divide(rows.impressions * theta, exposure[rows.document], out=np.zeros(len(theta)), where=theta > 0)
+    row_weight = np.where(theta > 0, weight[rows.document], 0.0)
+    return _RowWeights(row_weight, (row_weight > 0) & ~unclipped, share * unclipped, by_document=True)
 
 
 def _ranks(
-    shown: Shown, clicked: Integers, own: pl.DataFrame | None, *, by_page: bool
+    rows: PageRows, clicked: Integers, lists: pl.DataFrame | None, *, by_page: bool
 ) -> tuple[tuple[Integers, Flags, Integers], tuple[float, float, float]]:
-    """The ranks of the clicked rows, whether they have one, and the last rank there; and what the ranking lacks.
-
-    That is the impressions and the clicks of documents without a score, and the pages without any score.
+    """Rank the clicked rows.
 
     Args:
-        shown: the rows.
-        clicked: those with clicks, shape (C,).
-        own: the lists of the ranking; None: it is the log's own.
+        rows: all rows.
+        clicked: indices of rows with clicks, shape (C,).
+        lists: of the ranking; None for the log's own.
         by_page: whether candidates are those of a page.
+
+    Returns:
+        Rank, whether the ranking contains the document, and last rank, shape (C,) each; then impressions and clicks of
+        documents without a score, and pages without any score.
     """
-    size = np.bincount(shown.page)[shown.page[clicked]] if by_page and len(clicked) else np.empty(0, np.int64)
-    if own is None:
-        place = shown.place[clicked]
+    size = np.bincount(rows.page)[rows.page[clicked]] if by_page and len(clicked) else np.empty(0, np.int64)
+    if lists is None:
+        place = rows.place[clicked]
         return (place, np.ones(len(clicked), bool), size if by_page else place), (0.0, 0.0, 0.0)
-    with_rank = shown.documents.join(
-        own.select(QUERY, DOC, RANK), on=[QUERY, DOC], how="left", nulls_equal=True, maintain_order="left"
+    with_rank = rows.documents.join(
+        lists.select(QUERY, DOC, RANK), on=[QUERY, DOC], how="left", nulls_equal=True, maintain_order="left"
     )
-    in_list = with_rank[RANK].cast(pl.Int64).fill_null(int(_UNRANKED)).to_numpy()[shown.document]
+    in_list = with_rank[RANK].cast(pl.Int64).fill_null(int(_UNRANKED)).to_numpy()[rows.document]
     scored = in_list != _UNRANKED
-    without = float(shown.impressions[~scored].sum()), float(shown.clicks[~scored].sum())
+    unscored = float(rows.impressions[~scored].sum()), float(rows.clicks[~scored].sum())
     if by_page:
-        order = np.argsort(shown.page * (2 * _UNRANKED) + in_list, kind="stable")  # pages ascend
+        order = np.argsort(rows.page * (2 * _UNRANKED) + in_list, kind="stable")  # pages ascend
         rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order)) - np.searchsorted(shown.page, shown.page) + 1
-        weight = np.bincount(shown.page, shown.impressions) / np.maximum(np.bincount(shown.page), 1)
-        pages_without = float(weight[np.bincount(shown.page, scored) == 0].sum())
-        return (rank[clicked], scored[clicked], size), (*without, pages_without)
-    longest = own.group_by(QUERY).agg(pl.col(RANK).max())
-    length = shown.queries.join(longest, on=QUERY, how="left", nulls_equal=True, maintain_order="left")[RANK]
+        rank[order] = np.arange(len(order)) - np.searchsorted(rows.page, rows.page) + 1
+        weight = np.bincount(rows.page, rows.impressions) / np.maximum(np.bincount(rows.page), 1)
+        unscored_pages = float(weight[np.bincount(rows.page, scored) == 0].sum())
+        return (rank[clicked], scored[clicked], size), (*unscored, unscored_pages)
+    longest = lists.group_by(QUERY).agg(pl.col(RANK).max())
+    length = rows.queries.join(longest, on=QUERY, how="left", nulls_equal=True, maintain_order="left")[RANK]
     last = length.cast(pl.Int64).fill_null(0).to_numpy() + 1
-    pages_without = float(shown.pages[np.bincount(shown.query, scored, len(shown.pages)) == 0].sum())
-    return (in_list[clicked], scored[clicked], last[shown.query[clicked]]), (*without, pages_without)
+    unscored_pages = float(rows.pages[np.bincount(rows.query, scored, len(rows.pages)) == 0].sum())
+    return (in_list[clicked], scored[clicked], last[rows.query[clicked]]), (*unscored, unscored_pages)
 
 
-def merged(parts: Sequence[QuerySums]) -> QuerySums:
-    """The sums of several pieces of a part, which may share queries, but no page."""
+def merge_query_sums(parts: Sequence[QuerySums]) -> QuerySums:
+    """Add up the sums of parts that may share queries, but no page."""
     if len(parts) == 1:
         return parts[0]
     queries = pl.concat(part.queries for part in parts)
@@ -492,16 +492,16 @@ def merged(parts: Sequence[QuerySums]) -> QuerySums:
     sums = np.zeros((once.height, parts[0].sums.shape[1]))
     np.add.at(sums, number, np.concatenate([part.sums for part in parts]))
     documents = pl.concat(part.documents for part in parts).unique(maintain_order=True)
-    return QuerySums(once, documents, sums, reduce(add, (part.rest for part in parts)))
+    return QuerySums(once, documents, sums, reduce(add, (part.pooled for part in parts)))
 
 
 def count_top(totals: QuerySums, lists: pl.DataFrame, options: RankingMeasures) -> list[Floats]:
-    """Documents in the first K places of each ranking, once for each page of their query, and those never shown.
+    """Count the documents in the first K ranks, once per page of their query: all, and those never shown, shape (R,).
 
     Args:
         totals: sums of whole queries.
-        lists: of these queries, perhaps of others.
-        options: how rankings are judged.
+        lists: `RANKING`, `query`, `doc`, `RANK`; lists of other queries are ignored.
+        options: rankings and measures.
     """
     top = lists.filter(pl.col(RANK) <= options.depth).join(
         totals.queries, on=QUERY, nulls_equal=True, maintain_order="left"

@@ -92,7 +92,7 @@ from posbias.core.arrays.count_table import (
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import context_numbers, dense_row_ranks, key_numbers
 from posbias.core.evaluation.break_even import Bend
-from posbias.core.evaluation.clicked import RANK, as_text
+from posbias.core.evaluation.clicked import RANK, id_text
 from posbias.core.evaluation.estimates import t_quantile
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, PREVIOUS_CLICK, QUERY
 
@@ -523,7 +523,7 @@ def most_changed(posterior: PairAttractiveness, number: int, depth: int) -> pl.D
     kind = placed.kind[here]
     columns = {"per_page": placed.per_page[kind], "rank": placed.rank[kind]}
     pairs = pl.DataFrame({_GROUP: placed.pair_group[here], DOC: placed.doc.gather(here), **columns})
-    pairs = pairs.with_columns(as_text(placed.doc.dtype).alias(DOC))
+    pairs = pairs.with_columns(id_text(placed.doc.dtype).alias(DOC))
     before = pairs.filter(pl.col("per_page") > 0).sort("per_page", descending=True, maintain_order=True)
     after = pairs.filter(pl.col("rank") > 0).sort("rank", maintain_order=True)
     for name, rows in (("before", before), ("after", after)):

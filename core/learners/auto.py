@@ -238,11 +238,11 @@ def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
         )
         for number, of in enumerate(scores, start=1)
     ]
-    lists = clicked.ranked(pl.concat(scored))
+    lists = clicked.rank_lists(pl.concat(scored))
     cells = pl.DataFrame({clicked.CELL: np.arange(counts.n_cells), POSITION: data.position})
     weights = CellWeights(cells, np.where(data.known, data.theta, np.nan), _LEAST_WEIGHT)
     options = RankingMeasures(1 + len(scores), DEPTH, "query")
-    sums = clicked.query_sums(clicked.shown_of(rows, by_query), lists, weights, options)
+    sums = clicked.query_sums(clicked.page_rows(rows, by_query), lists, weights, options)
     totals = Totals.of(sums, lists, options, float(pages[clicked.PAGES].sum()))
     return Evaluation(totals, options, data.covariance)
 

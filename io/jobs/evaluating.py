@@ -54,14 +54,14 @@ _Shares = dict[str, float | None]
 
 def _missing_shares(evaluation: Evaluation) -> list[_Shares]:
     """Missing shares of each ranking."""
-    rest, sums = evaluation.totals.rest, evaluation.totals.sums
+    pooled, sums = evaluation.totals.pooled, evaluation.totals.sums
     clicks, pages = float(sums[N_CLICKS]), float(sums[N_PAGES])
     return [
         {
-            "impressions_without_score": _share(float(rest.unscored_impressions[number]), rest.impressions),
-            "clicks_without_score": _share(float(rest.unscored_clicks[number]), clicks),
-            "pages_without_score": _share(float(rest.unscored_pages[number]), pages),
-            "top_never_shown": _share(float(rest.never_shown[number]), float(rest.top[number])),
+            "impressions_without_score": _share(float(pooled.unscored_impressions[number]), pooled.impressions),
+            "clicks_without_score": _share(float(pooled.unscored_clicks[number]), clicks),
+            "pages_without_score": _share(float(pooled.unscored_pages[number]), pages),
+            "top_never_shown": _share(float(pooled.never_shown[number]), float(pooled.top[number])),
         }
         for number in range(evaluation.options.n_rankings)
     ]
@@ -153,10 +153,10 @@ def _doubts(evaluation: Evaluation, shares: Mapping[str, _Shares]) -> list[Reaso
     """Reasons against the measures."""
     totals, reasons = evaluation.totals, list[Reason]()
     clicks = float(totals.sums[N_CLICKS])
-    if clicks <= totals.rest.unweighted:
+    if clicks <= totals.pooled.unweighted:
         reasons.append(reason("clicks-without-propensity.all", {"clicks": clicks}))
-    elif totals.rest.unweighted:
-        reasons.append(unweighted_reason(float(totals.rest.unweighted), clicks, "only the naive values count them"))
+    elif totals.pooled.unweighted:
+        reasons.append(unweighted_reason(float(totals.pooled.unweighted), clicks, "only the naive values count them"))
     reasons += heavy_weight_reasons(*evaluation.pareto_k)
     if evaluation.covariance is None:
         reasons.append(ERRORS_UNKNOWN)
@@ -286,14 +286,14 @@ def _section(evaluation: Evaluation, baseline: str, bound: Bound | None) -> dict
         "baseline": baseline,
         "candidates": options.candidates,
         "cutoff": options.depth,
-        "pages": totals.rest.n_pages,
+        "pages": totals.pooled.n_pages,
         "queries": totals.n_queries,
         "effective_queries": evaluation.effective_queries,
         "clicks": clicks,
-        "clicks_without_propensity": totals.rest.unweighted,
+        "clicks_without_propensity": totals.pooled.unweighted,
         "pareto_k": pareto_k,
         "pareto_k_at_most": at_most,
-        "share_clipped": _share(totals.rest.clipped, clicks - totals.rest.unweighted),
+        "share_clipped": _share(totals.pooled.clipped, clicks - totals.pooled.unweighted),
         "errors_of_theta": evaluation.covariance is not None,
         **({} if bound is None else {"bound": bound.description(evaluation)}),
     }

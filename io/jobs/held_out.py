@@ -9,7 +9,7 @@ import polars as pl
 
 from posbias.core.choices import unknown_name
 from posbias.core.errors import SchemaError, UsageError, plural, population
-from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, ranked
+from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, rank_lists
 from posbias.core.models import ClickModel, click_model_names, get_click_model, judging, model_names
 from posbias.core.models.em import EMOptions, ModelEstimate, fit
 from posbias.core.models.page_matrices import UNIT, as_batch
@@ -279,7 +279,7 @@ def _by_judgments(
         if relevance is None:
             continue
         own = pairs.with_columns(pl.Series(judging.VALUE, relevance[:-1]))
-        lists = ranked(own.select(pl.lit(1).alias(RANKING), QUERY, DOC, pl.col(judging.VALUE).alias(SCORE)))
+        lists = rank_lists(own.select(pl.lit(1).alias(RANKING), QUERY, DOC, pl.col(judging.VALUE).alias(SCORE)))
         mean = ndcg_by_query(lists, judgments, 2, cutoff)["1"].mean()
         joined = own.join(judgments, on=[QUERY, DOC], nulls_equal=True).rename({"relevance": judging.GRADE})
         dependence = judging.dependence_on_ranker(joined, seed)

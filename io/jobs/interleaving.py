@@ -228,7 +228,7 @@ def _teams(read: ReadLog, team: str, given: InterleavingOptions, known: Interlea
         StatisticsError: the earlier result has other teams.
     """
     numbers = {flag: name for flag, name in (("--rank-a", given.rank_a), ("--rank-b", given.rank_b)) if name}
-    wrong = {column: tdi.no_ranks(pl.col(column)) for column in numbers.values()}
+    wrong = {column: tdi.count_invalid_ranks(pl.col(column)) for column in numbers.values()}
     if given.outcome is not None:
         outcome = pl.col(given.outcome)
         number = outcome.cast(pl.Float64, strict=False)
@@ -336,7 +336,7 @@ def _count(read: ReadLog, rule: CreditRule, folder: Path, number: int, engine: E
 
 def _write_sums(number: int, rows: pl.LazyFrame, rule: CreditRule, tables: Mapping[str, str], folder: Path) -> int:
     """Write the sums of a part; return 1. Runs in any process."""
-    pages = rule.of_pages(rows)
+    pages = rule.page_sums(rows)
     times = {DAY: pl.col(PERIOD).cast(pl.Date) if PERIOD in pages.columns else pl.lit(None, pl.Date)}
     times |= {tdi.HOUR: pl.col(PERIOD).dt.hour()} if HOURS in tables else {}
     with whole_files(folder) as unfinished:

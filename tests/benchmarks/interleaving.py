@@ -203,7 +203,7 @@ def compare_with_product(world: World, query: Integers, coin: Integers, click: N
     for name, table in world.credit.items():
         rule = CreditRule((1, -1), "team", ("rank_a", "rank_b"), credit="pairs" if name == "pairs" else "plain")
         rule = replace(rule, propensities=theta) if name == "corrected" else rule
-        credited = rule.of_pages(rows.lazy())["difference"].sort().to_numpy()
+        credited = rule.page_sums(rows.lazy())["difference"].sort().to_numpy()
         np.testing.assert_allclose(credited, np.sort((table[query, coin] * click).sum(axis=1)), atol=1e-9)
 
 

@@ -8,7 +8,7 @@ import pytest
 from small_logs import dense_table
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.evaluation.click_noise import sampled_units, shares_of_noise, sums_of_units
+from posbias.core.evaluation.click_noise import noise_shares, sampled_units, unit_sums
 
 THETA = 1 / np.arange(1, 6)
 N_QUERIES, N_DOCUMENTS, N_PAGES = 60, 12, 2_000
@@ -35,14 +35,14 @@ def drawn(seed: int) -> tuple[Floats, "Sums"]:
     n, c = (np.zeros((N_QUERIES * N_DOCUMENTS, len(THETA))) for _ in range(2))
     np.add.at(n, (pair, cell), 1)
     np.add.at(c, (pair, cell), clicks)
-    return attractiveness.ravel(), Sums(*sums_of_units(dense_table(n, c), THETA).T)
+    return attractiveness.ravel(), Sums(*unit_sums(dense_table(n, c), THETA).T)
 
 
 def share(value: Floats, clicks: Sums, document: Integers | None = None) -> float:
     """Which share of the chance a value knows."""
     every = sampled_units(QUERY, 1)
     numbers = np.arange(len(QUERY)) if document is None else document
-    return float(shares_of_noise(value[every, np.newaxis], every, np.array(clicks).T, QUERY, numbers)[0])
+    return float(noise_shares(value[every, np.newaxis], every, np.array(clicks).T, QUERY, numbers)[0])
 
 
 def test_the_true_attractiveness_and_what_comes_near_it_know_no_chance() -> None:
@@ -52,7 +52,7 @@ def test_the_true_attractiveness_and_what_comes_near_it_know_no_chance() -> None
         others = noisy.round(1), clicks.shown, QUERY.astype(float), DOCUMENT.astype(float)
         values = np.column_stack([attractiveness, noisy, *others])
         every = sampled_units(QUERY, 6)
-        assert not shares_of_noise(values, every, np.array(clicks).T, QUERY, np.arange(len(QUERY))).any()
+        assert not noise_shares(values, every, np.array(clicks).T, QUERY, np.arange(len(QUERY))).any()
 
 
 def within_query(rates: Floats) -> Floats:
@@ -113,4 +113,4 @@ def test_two_pairs_by_hand() -> None:
 def share_of(value: Floats, clicks: Sums) -> float:
     """The same, of units that are all looked at."""
     every = np.arange(len(value))
-    return float(shares_of_noise(value[:, np.newaxis], every, np.array(clicks).T, every, every)[0])
+    return float(noise_shares(value[:, np.newaxis], every, np.array(clicks).T, every, every)[0])

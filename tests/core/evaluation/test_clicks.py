@@ -21,14 +21,14 @@ from posbias.core.evaluation.clicked import (
     SCORE,
     CellWeights,
     RankingMeasures,
+    cell_counts,
     count_top,
-    counted_rows,
-    merged,
+    merge_query_sums,
+    page_impressions,
+    page_rows,
     pages_by_query,
     query_sums,
-    ranked,
-    rows_of_pages,
-    shown_of,
+    rank_lists,
 )
 from posbias.core.evaluation.estimates import Bound, Evaluation, Totals, hoeffding, largest_gain
 from posbias.core.models import get_model
@@ -61,7 +61,7 @@ class Case:
             own.select(pl.lit(number, pl.UInt16).alias(RANKING), "query", "doc", pl.col("score").alias(SCORE))
             for number, own in enumerate(self.scores, start=1)
         ]
-        return ranked(pl.concat(numbered))
+        return rank_lists(pl.concat(numbered))
 
     def evaluation(
         self, candidates: Candidates, theta: Floats | None = None, hidden: float = 0.0, tau: float = TAU
@@ -69,9 +69,9 @@ class Case:
         """What is found, perhaps with another theta."""
         cells = self.cells
         cells = cells if theta is None else CellWeights(cells.cells, theta, tau)
-        rows = rows_of_pages(self.log, PLAN, cells)
+        rows = page_impressions(self.log, PLAN, cells)
         pages = pages_by_query(rows)
-        shown = shown_of(rows if candidates == "page" else counted_rows(rows), pages)
+        shown = page_rows(rows if candidates == "page" else cell_counts(rows), pages)
         lists = self.lists
         asked = RankingMeasures(1 + len(self.scores), DEPTH, candidates, bends(hidden))
         found = query_sums(shown, lists, cells, asked)
@@ -163,7 +163,7 @@ def test_the_slope_by_theta_is_the_derivative(case: Case, candidates: Candidates
     found = case.evaluation(candidates)
     for measure in (DCG, ARP):
         for estimator in ("ips", "snips"):
-            slope = found.term(1, measure, estimator)[2]
+            slope = found.gradients(1, measure, estimator)[2]
             for cell in range(len(THETA)):
                 moved = [theta * np.where(np.arange(5) == cell, math.exp(sign * step), 1.0) for sign in (1, -1)]
                 high, low = (case.evaluation(candidates, at).value(1, measure, estimator).value for at in moved)
@@ -192,7 +192,7 @@ def test_bent_values_are_those_of_bent_theta_with_errors_scaled_alike(case: Case
 
 @pytest.mark.parametrize("candidates", ["page", "query"])
 def test_weights_before_clipping_are_counted_by_their_size(case: Case, candidates: Candidates) -> None:
-    number, total = case.evaluation(candidates).totals.rest.weights
+    number, total = case.evaluation(candidates).totals.pooled.weights
     clicks = case.log.filter(pl.col("click") == 1, pl.col("position") <= 4)
     assert number.sum() == clicks.height
     if candidates == "page":
@@ -226,33 +226,33 @@ def test_the_error_is_the_jackknife_over_queries(case: Case) -> None:
 
 def test_a_clipped_weight_does_not_follow_theta(case: Case) -> None:
     found = case.evaluation("page")
-    assert found.term(1, DCG, "ips")[2][3] == 0
-    assert found.term(1, DCG, "ips")[2][2] < 0
-    assert found.totals.rest.clipped == case.log.filter(position=4)["click"].sum() > 0
-    assert found.totals.rest.unweighted == case.log.filter(position=5)["click"].sum() > 0
+    assert found.gradients(1, DCG, "ips")[2][3] == 0
+    assert found.gradients(1, DCG, "ips")[2][2] < 0
+    assert found.totals.pooled.clipped == case.log.filter(position=4)["click"].sum() > 0
+    assert found.totals.pooled.unweighted == case.log.filter(position=5)["click"].sum() > 0
 
 
 def test_pieces_of_a_part_add_up_to_the_part(case: Case) -> None:
     asked, cells, lists = RankingMeasures(3, DEPTH, "page"), case.cells, case.lists
     parts = [case.log, *(case.log.filter(pl.col("session") % 3 == rest) for rest in range(3))]
-    rows = [rows_of_pages(part, PLAN, cells) for part in parts]
-    whole, *pieces = (query_sums(shown_of(part, pages_by_query(part)), lists, cells, asked) for part in rows)
-    together = merged(pieces)
+    rows = [page_impressions(part, PLAN, cells) for part in parts]
+    whole, *pieces = (query_sums(page_rows(part, pages_by_query(part)), lists, cells, asked) for part in rows)
+    together = merge_query_sums(pieces)
     one, other = (Totals.of(found, lists, asked, 300.0) for found in (whole, together))
     np.testing.assert_allclose(other.moments, one.moments, rtol=1e-12)
-    np.testing.assert_allclose(other.rest.moves, one.rest.moves, rtol=1e-12)
-    np.testing.assert_allclose(other.rest.squares, one.rest.squares, rtol=1e-12)
-    assert other.rest.n_pages == one.rest.n_pages == 300
-    assert other.rest.never_shown.tolist() == one.rest.never_shown.tolist()
+    np.testing.assert_allclose(other.pooled.moves, one.pooled.moves, rtol=1e-12)
+    np.testing.assert_allclose(other.pooled.squares, one.pooled.squares, rtol=1e-12)
+    assert other.pooled.n_pages == one.pooled.n_pages == 300
+    assert other.pooled.never_shown.tolist() == one.pooled.never_shown.tolist()
 
 
 def test_what_a_ranking_lacks_is_counted(case: Case) -> None:
-    rest = case.evaluation("page").totals.rest
+    pooled = case.evaluation("page").totals.pooled
     without = case.log.filter(pl.col("doc") % 4 == 1)
-    assert rest.unscored_impressions.tolist() == [0, 0, without.height]
-    assert rest.unscored_clicks.tolist() == [0, 0, without["click"].sum()]
+    assert pooled.unscored_impressions.tolist() == [0, 0, without.height]
+    assert pooled.unscored_clicks.tolist() == [0, 0, without["click"].sum()]
     only = Case(case.log, (case.scores[0], case.scores[1].filter(pl.col("query") > 0)))
-    assert only.evaluation("page").totals.rest.unscored_pages[2] == case.log.filter(query=0)["session"].n_unique()
+    assert only.evaluation("page").totals.pooled.unscored_pages[2] == case.log.filter(query=0)["session"].n_unique()
 
 
 def test_documents_on_top_that_were_never_shown_are_counted_by_page() -> None:
@@ -263,8 +263,8 @@ def test_documents_on_top_that_were_never_shown_are_counted_by_page() -> None:
     scores = pl.DataFrame({"query": [1, 1, 1, 2], "doc": [9, 1, 2, 8], "score": [3.0, 2.0, 1.0, 1.0]})
     case = Case(log, (scores, scores.filter(pl.col("doc") < 9)))
     asked, cells = RankingMeasures(3, DEPTH, "page"), case.cells
-    rows = rows_of_pages(log, PLAN, cells)
-    found = query_sums(shown_of(rows, pages_by_query(rows)), case.lists, cells, asked)
+    rows = page_impressions(log, PLAN, cells)
+    found = query_sums(page_rows(rows, pages_by_query(rows)), case.lists, cells, asked)
     top, never = count_top(found, case.lists, asked)
     assert top.tolist() == [0, 2 * 2 + 1, 2 * 2 + 1]
     assert never.tolist() == [0, 2 + 1, 1]
@@ -272,7 +272,7 @@ def test_documents_on_top_that_were_never_shown_are_counted_by_page() -> None:
 
 def test_equal_scores_stand_in_the_order_of_trec_eval() -> None:
     scores = pl.DataFrame({"query": ["q"] * 4, "doc": [9, 10, 2, 30], "posbias_score": [1.0, 1.0, 1.0, 2.0]})
-    lists = ranked(scores.with_columns(pl.lit(1, pl.UInt16).alias(RANKING)))
+    lists = rank_lists(scores.with_columns(pl.lit(1, pl.UInt16).alias(RANKING)))
     assert lists.sort(RANK)["doc"].to_list() == [30, 9, 2, 10]  # as text, the last letters first
 
 
@@ -293,6 +293,6 @@ def test_holm_takes_steps_from_the_smallest_p_value() -> None:
 def test_the_bound_of_a_ranking_is_one_of_as_many_as_there_are(case: Case) -> None:
     found = case.evaluation("page")
     value = found.value(1, DCG, "ips").value
-    low, _ = Bound(0.9, case.cells).of(found, 1, DCG)
-    expected = hoeffding(value, found.totals.rest.n_pages, largest_gain(case.cells, DEPTH), 0.9, 3)
+    low, _ = Bound(0.9, case.cells).bounds(found, 1, DCG)
+    expected = hoeffding(value, found.totals.pooled.n_pages, largest_gain(case.cells, DEPTH), 0.9, 3)
     assert low == pytest.approx(expected)

@@ -40,7 +40,7 @@ RANKED = replace(RULE, ranks=("rank_a", "rank_b"))
 
 def credited(rule: CreditRule, *clicked: int) -> dict[str, float]:
     page = PAGE.with_columns(click=pl.col("position").is_in(clicked).cast(pl.Int8))
-    return rule.of_pages(page.lazy()).row(0, named=True)
+    return rule.page_sums(page.lazy()).row(0, named=True)
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_pairs_count_where_the_rankers_order_both_documents_differently() -> Non
     swapped = PAGE.with_columns(rank_b=pl.Series([2, 1, 3, 5, 4, None]))  # A has u before w, B w before u
     page = swapped.with_columns(click=pl.lit(1, pl.Int8))
     rule = replace(RANKED, credit="pairs")
-    assert rule.of_pages(page.lazy())["difference"].to_list() == [0]  # +1 for u, -1 for w
+    assert rule.page_sums(page.lazy())["difference"].to_list() == [0]  # +1 for u, -1 for w
     one = page.with_columns(click=(pl.col("doc") == "u").cast(pl.Int8))
-    assert rule.of_pages(one.lazy()).row(0, named=True)["difference"] == 1
+    assert rule.page_sums(one.lazy()).row(0, named=True)["difference"] == 1
     contested = page.with_columns(rank_b=pl.Series([2, 1, 3, 5, 6, 4]), click=(pl.col("doc") == "z").cast(pl.Int8))
-    assert rule.of_pages(contested.lazy()).row(0, named=True)["difference"] == -1  # A has y before z, B z before y
+    assert rule.page_sums(contested.lazy()).row(0, named=True)["difference"] == -1  # A has y before z, B z before y
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_pairs_count_where_the_rankers_order_both_documents_differently() -> Non
 def test_what_is_no_draft_is_counted(change: dict[str, list[object]], name: str, number: int) -> None:
     page = PAGE.with_columns(click=pl.lit(0, pl.Int8), **{of: pl.Series(values) for of, values in change.items()})
     rule = replace(RANKED, user="user", outcome="orders")
-    assert rule.of_pages(page.lazy()).row(0, named=True)[name] == number
+    assert rule.page_sums(page.lazy()).row(0, named=True)[name] == number
 
 
 def test_clicks_without_a_propensity_are_counted_and_not_credited() -> None:
@@ -113,7 +113,7 @@ def test_clicks_without_a_propensity_are_counted_and_not_credited() -> None:
 
 def test_a_document_of_neither_team_counts_for_none() -> None:
     page = PAGE.with_columns(click=pl.lit(1, pl.Int8), team=pl.Series(["both", "B", None, "A", "A", "B"]))
-    row = RULE.of_pages(page.lazy()).row(0, named=True)
+    row = RULE.page_sums(page.lazy()).row(0, named=True)
     assert (row["difference"], row["credit"], row["first_a"], row["first_b"]) == (0, 4, 0, 1)
 
 
@@ -121,16 +121,16 @@ def test_a_document_of_neither_team_counts_for_none() -> None:
 def test_credit_does_not_depend_on_the_order_of_rows_and_turns_its_sign_with_the_teams(credit: str) -> None:
     log = drafted(3, 60)
     rule = replace(RANKED, credit=credit, user="user")
-    pages = rule.of_pages(log.lazy()).sort("user", "query", "difference", "credit")
-    shuffled = rule.of_pages(log.sample(fraction=1, shuffle=True, seed=1).lazy())
+    pages = rule.page_sums(log.lazy()).sort("user", "query", "difference", "credit")
+    shuffled = rule.page_sums(log.sample(fraction=1, shuffle=True, seed=1).lazy())
     assert shuffled.sort("user", "query", "difference", "credit").equals(pages)
-    other = replace(rule, teams=("B", "A"), ranks=("rank_b", "rank_a")).of_pages(log.lazy())
+    other = replace(rule, teams=("B", "A"), ranks=("rank_b", "rank_a")).page_sums(log.lazy())
     assert other["difference"].sum() == -pages["difference"].sum()
     assert other["squares"].sum() == pages["squares"].sum()
 
 
 def test_sums_of_queries_add_up_to_those_of_pages() -> None:
-    pages = RANKED.of_pages(drafted(4, 80).lazy())
+    pages = RANKED.page_sums(drafted(4, 80).lazy())
     queries = add_up(pages.lazy(), ["query"]).collect()
     for name in ("pages", "difference", "squares", "clicks", "first_a"):
         assert queries[name].sum() == pages[name].sum()

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, ranked
+from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, rank_lists
 
 ir_measures: Any = import_module("ir_measures")
 
@@ -26,7 +26,7 @@ def test_ndcg_is_that_of_ir_measures(judgments: pl.DataFrame, depth: int) -> Non
     rng = np.random.default_rng(1)
     rows = [(f"q{q}", f"d{doc}", float(rng.integers(0, 5))) for q in range(7) for doc in rng.permutation(20)[:15]]
     run = pl.DataFrame(rows, schema=["query", "doc", "score"], orient="row")
-    lists = ranked(run.select(pl.lit(1, pl.UInt16).alias(RANKING), "query", "doc", pl.col("score").alias(SCORE)))
+    lists = rank_lists(run.select(pl.lit(1, pl.UInt16).alias(RANKING), "query", "doc", pl.col("score").alias(SCORE)))
     found = ndcg_by_query(lists, judgments, 2, depth)
     qrels = [ir_measures.Qrel(q, d, int(r)) for q, d, r in judgments.rows()]
     theirs = [ir_measures.ScoredDoc(q, d, s) for q, d, s in run.rows()]
