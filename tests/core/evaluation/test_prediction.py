@@ -151,9 +151,9 @@ def test_the_posterior_and_the_sums_are_those_of_their_equations(small: World) -
             kept = spread / (spread + noise)
             difference += (w - e) * (mean + kept * (c / e - mean))
             variance += (w - e) ** 2 * spread * (1 - kept)
-    assert sums.seen == pytest.approx(difference, rel=1e-12)
+    assert sums.shown == pytest.approx(difference, rel=1e-12)
     assert sums.variance == pytest.approx(variance, rel=1e-12)
-    assert sums.lent.sum() == pytest.approx(lent, rel=1e-12)
+    assert sums.unseen.sum() == pytest.approx(lent, rel=1e-12)
 
 
 def test_a_rank_is_examined_as_the_cells_there_that_the_pages_of_the_query_have(small: World) -> None:
@@ -170,14 +170,14 @@ def test_a_rank_is_examined_as_the_cells_there_that_the_pages_of_the_query_have(
     group, kind = placed.pair_group, placed.kind
     at, there = placed.rank[kind] - 1, placed.rank[kind] > 0
     of_cells = pages[:, group] * theta.reshape(2, K)[:, at] * there  # by block and pair
-    np.testing.assert_allclose(placed.exposure_there[kind], of_cells.sum(0))
+    np.testing.assert_allclose(placed.new_exposure[kind], of_cells.sum(0))
     sums = PageSums.of(posterior, ALL)
     seen = (posterior.value * (placed.exposure > 0))[kind]
     moved = [np.bincount(at[there], (of_block * seen)[there], K) for of_block in of_cells]
     np.testing.assert_allclose(sums.moved, np.concatenate(moved))
     of_squares = pages[:, group] * theta.reshape(2, K)[:, at] ** 2 * there
-    np.testing.assert_allclose(placed.bent(Bend(power=2.0)).exposure_there[kind], of_squares.sum(0))
-    np.testing.assert_allclose(sums.moved_lent.sum() + sums.moved.sum(), np.sum(of_cells * np.where(seen, seen, 1)))
+    np.testing.assert_allclose(placed.bent(Bend(power=2.0)).new_exposure[kind], of_squares.sum(0))
+    np.testing.assert_allclose(sums.moved_unseen.sum() + sums.moved.sum(), np.sum(of_cells * np.where(seen, seen, 1)))
 
 
 def test_parts_of_whole_queries_add_up(small: World) -> None:
@@ -309,7 +309,7 @@ def test_without_an_effect_of_clicks_above_the_browsing_model_is_the_position_ba
     summed = counts.group_by("query", "doc", "position").agg(pl.col("impressions", "clicks").sum())
     one = PageSums.of(prior.posterior(Placed.of(ShownPart.of(summed, theta_of(THETA)), rank)), ALL)
     assert browsing_difference(prior.posterior(placed)) == pytest.approx(
-        one.seen + float(one.lent @ prior.lent[2]), rel=1e-9
+        one.shown + float(one.unseen @ prior.imputed[2]), rel=1e-9
     )
 
 
@@ -320,10 +320,10 @@ def test_the_browsing_model_expects_what_all_ways_to_click_on_a_page_add_up_to(s
     placed = Placed.of(ShownPart.of(counts, by), lists(rank))
     prior = Prior.fit(placed)
     seen, kind = placed.exposure > 0, placed.kind
-    value = np.where(seen, prior.posterior(placed).value, prior.lent[2][placed.class_of_rank])[kind]
+    value = np.where(seen, prior.posterior(placed).value, prior.imputed[2][placed.rank_class])[kind]
     total = -float((placed.exposure * seen)[kind] @ value)
     for query in range(len(rank)):
-        here = (placed.pair_group == query) & (placed.exposure_there > 0)[kind]
+        here = (placed.pair_group == query) & (placed.new_exposure > 0)[kind]
         g = value[here][np.argsort(placed.rank[kind[here]])]
         for clicks in product((0, 1), repeat=K):
             chance, last = 1.0, 0
