@@ -58,7 +58,7 @@ from posbias.io.jobs.fit import Job, count, read_pages
 from posbias.io.jobs.page_batches import (
     Units,
     all_pages,
-    bring_counts,
+    counts_as_pages,
     number_units,
     numbered_pages,
     rows_of_counts,
@@ -155,18 +155,18 @@ class PageFit:
             folder.mkdir(mode=0o700)
             parts = engine.parts_of([rows.scan() for rows in rows_of_counts(data, folder)])
             units = number_units(parts, model.unit_columns, all_pages, folder)
-            pages = bring_counts(parts, units, model.statistics_columns, folder)
+            pages = counts_as_pages(parts, units, model.statistics_columns, folder)
         else:
             data = read_pages(job, engine, result)
             check_no_silent_position(compress(data.statistics(plan), plan, engine, progress)[0])
             parts = data.buckets
-            of_pages = all_pages if plan.max_position is None else partial(up_to_position, deepest=plan.max_position)
+            page_filter = all_pages if plan.max_position is None else partial(up_to_position, deepest=plan.max_position)
             folder = None if parts.in_memory else engine.scratch / "pages"
             if folder is not None:
                 folder.mkdir(mode=0o700)
             with progress.stage("reading pages", parts.number):
-                units = number_units(parts, model.unit_columns, of_pages, folder)
-                (pages,) = numbered_pages(parts, [units], of_pages, folder, "pages")
+                units = number_units(parts, model.unit_columns, page_filter, folder)
+                (pages,) = numbered_pages(parts, [units], page_filter, folder, "pages")
         if self.trust is not None:
             shown = {int(k) for batch in pages for k in np.unique(batch.position[batch.shown])}
             check_positions(self.em.fixed, sorted(shown), self.trust)

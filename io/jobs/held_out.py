@@ -1,4 +1,4 @@
-"""Click models fitted to some sessions of a log, and judged by others: `evaluate --models`."""
+"""`evaluate --models`: fit click models to some sessions of a log, and evaluate them on held-out sessions."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -20,7 +20,7 @@ from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.jobs.fit import Job, lost_click_reasons, read_pages
 from posbias.io.jobs.page_batches import (
     LogPages,
-    OfPages,
+    PageFilter,
     Units,
     all_pages,
     by_session,
@@ -38,23 +38,23 @@ from posbias.io.results.conclusions import Reason, reason
 from posbias.io.results.tables import write_small_table
 
 MOST_POSITIONS, MOST_POSITIONS_IN_PAIRS = 10_000, 1_000
-"""More would take gigabytes of memory: a sum by position in each bootstrap sample, or a parameter for each two."""
+"""Limits of memory: sums by position for each bootstrap sample, and a parameter for each pair of positions."""
 
 _BY_PAIR = "position and previous click"
-_SURE = 0.05
-_MOSTLY = 0.5
+_LEVEL = 0.05  # of the test of dependence on the ranker
+_MUCH_UNSEEN = 0.5
 ALL = "all"
 
 
-_ByKind = dict[tuple[str, ...], LogPages]
-"""Pages by the columns of their units, PAIR among them."""
+_PagesByKey = dict[tuple[str, ...], LogPages]
+"""Pages by key columns of their units; PAIR is a key."""
 
 
 def models_named(given: ModelsOptions) -> tuple[ClickModel, ...]:
-    """The models of a list with commas, or `all`, in the order in which they are named.
+    """Parse a comma-separated list of models, or `all`.
 
     Raises:
-        UsageError: a model is unknown or named twice, or the share of sessions is none.
+        UsageError: a model is unknown or named twice, or the held-out share is out of range.
     """
     named = given.models or ALL
     words = [word.strip() for word in named.split(",")]
@@ -82,19 +82,19 @@ def judge_models(
     engine: Engine,
     result: Result,
 ) -> None:
-    """Fit click models to some sessions, judge them by others, write the tables and say what they show.
+    """Fit click models to some sessions and evaluate them on others; write tables, and add headline and reasons.
 
     Args:
-        learn: the log to learn from.
-        test: the log to judge by; None holds sessions of the other one out.
-        models: they.
-        by: which sessions, and how often they are drawn.
+        learn: log to fit models to.
+        test: log to evaluate on; None holds out sessions of `learn`.
+        models: click models.
+        by: split of sessions, and bootstrap samples.
         rankings: judgments of documents, for NDCG.
-        engine: reads.
-        result: gets the tables.
+        engine: reads logs.
+        result: receives tables and reasons.
 
     Raises:
-        PosbiasError: a log cannot be read, or has nothing to learn from or to judge by.
+        PosbiasError: a log cannot be read, or one side of the split is empty.
     """
     log = learn.open_log()
     if rankings.judgments is not None and not (log.raw is not None and log.raw.reads_lines):
@@ -112,16 +112,16 @@ def judge_models(
         other = read_log(of_test, test.plan, engine, result.progress, keep_sessions=True)
         result.content["test"] = {"sources": other.sources, "rows": other.rows}
         result.reasons += lost_click_reasons(other.rows, other.clicks, "--test: ")
-        # of other types, all that is judged would count as never seen
+        # with other types, all held-out documents would count as unseen
         for name, known, own in ((name, read.log.schema[name], other.log.schema[name]) for name in PAIR):
             if not are_comparable(own, known):
                 raise SchemaError(
                     f"--test: the ids of the {name} are {own} there, and {known} in the log: none would meet its own. "
                     "Write both with the same type."
                 )
-    pairs, learnt, held_out = _pages_of(read, other, models, by, engine, result.progress)
+    pairs, learnt, held_out = _split_pages(read, other, models, by, engine, result.progress)
     of_pairs, held_out_pairs = learnt[PAIR], held_out[PAIR]
-    # copies of the pages: what these know of themselves is needed for the next model only
+    # copies of the pages, as their caches serve the next model only
     copies, fitted = {kind: replace(pages) for kind, pages in learnt.items()}, list[ModelEstimate]()
     for model in models:
         with result.progress.stage(f"fitting {model.name}") as stage:
@@ -129,14 +129,14 @@ def judge_models(
     del copies
     tests = [held_out[model.unit_columns] for model in models]
     with result.progress.stage("judging", sum(map(len, held_out_pairs.parts))) as stage:
-        judged = [(model, one.parameters) for model, one in zip(models, fitted, strict=True)]
-        sums, shared = _add_up(judged, tests, by.samples, by.seed, stage.advance)
-    measures = [judging.ModelMeasures(one, shared) for one in sums]
-    of_judgments = dict[str, dict[str, float | None]]()
+        judged = [(model, estimate.parameters) for model, estimate in zip(models, fitted, strict=True)]
+        sums, shared = _sum_pages(judged, tests, by.samples, by.seed, stage.advance)
+    measures = [judging.ModelMeasures(model_sums, shared) for model_sums in sums]
+    relevance = dict[str, dict[str, float | None]]()
     if rankings.judgments is not None:
         judgments = read_judgments(rankings.judgments, read.log.roles, read.log.schema)
-        of_judgments = _by_judgments(judged, of_pairs, pairs, judgments, rankings.cutoff, by.seed)
-    table = judging.model_table(models, fitted, measures, of_judgments)
+        relevance = _relevance_measures(judged, of_pairs, pairs, judgments, rankings.cutoff, by.seed)
+    table = judging.model_table(models, fitted, measures, relevance)
     written = {
         "models": table,
         "perplexity_by_position": judging.position_table(models, measures, shared),
@@ -150,7 +150,7 @@ def judge_models(
         for row in table.iter_rows(named=True)
     ]
     shown = never_learnt = 0.0
-    for batch in held_out_pairs:  # a unit that the pages learnt from do not show has no number
+    for batch in held_out_pairs:  # unseen units have the number J
         shown += float(batch.row_weight.sum())
         never_learnt += float(batch.row_weight[batch.unit == held_out_pairs.n_units].sum())
     unseen, clicks = never_learnt / shown, float(measures[0].predicted[1].sum())
@@ -160,31 +160,31 @@ def judge_models(
     result.content["pages"] = {"learnt": of_learnt_pages, "held_out": {**of_others, "unseen_pairs": unseen}}
     result.printed += _model_tables(table, held_out_pairs.n_sessions)
     result.headline = _headline(table)
-    result.reasons += _about(table)
-    result.reasons += _against(table, of_pairs.n_positions, held_out_pairs.n_positions, unseen, clicks)
+    result.reasons += _model_reasons(table)
+    result.reasons += _doubts(table, of_pairs.n_positions, held_out_pairs.n_positions, unseen, clicks)
     best = table["model"][0]
     result.next = f"posbias fit LOGS --model {best} -o fit" if best in model_names() else None
 
 
-def _pages_of(
+def _split_pages(
     read: ReadLog,
     other: ReadLog | None,
     models: Sequence[ClickModel],
     by: ModelsOptions,
     engine: Engine,
     progress: Progress,
-) -> tuple[Units, _ByKind, _ByKind]:
-    """The pairs, and the pages to fit models to and those to judge them by, of another log or held out.
+) -> tuple[Units, _PagesByKey, _PagesByKey]:
+    """Numbered pairs, pages to fit models to, and pages to evaluate them on.
 
     Raises:
-        SchemaError: one of the sides is empty, or its positions are too many.
+        SchemaError: a side is empty, or has too many positions.
     """
     parts, folder = read.buckets, None
     if not (parts.in_memory and (other is None or other.buckets.in_memory)):
         folder = engine.scratch / "pages"
         folder.mkdir(mode=0o700)
-    of_learnt: OfPages = all_pages
-    of_held_out: OfPages = all_pages
+    of_learnt: PageFilter = all_pages
+    of_held_out: PageFilter = all_pages
     if other is None:
         by_share = partial(by_session, share=by.test_share)
         if by.split == "time":
@@ -224,14 +224,14 @@ def _check_positions(models: Sequence[ClickModel], n_positions: int) -> None:
         )
 
 
-def _add_up(
+def _sum_pages(
     judged: Sequence[judging.JudgedModel],
     tests: Sequence[LogPages],
     samples: int,
     seed: int,
     advance: Callable[[], None],
 ) -> tuple[list[judging.ModelSums], judging.SharedSums]:
-    """The sums of all models over the pages to be judged by, part by part, and those that are the same for all."""
+    """Sum log-likelihoods and rates over held-out pages: by model, and shared by all models."""
     n_positions = tests[0].n_positions
     sums, shared = [judging.ModelSums(samples, n_positions) for _ in judged], judging.SharedSums(samples, n_positions)
     number = 0
@@ -248,7 +248,7 @@ def _add_up(
     return sums, shared
 
 
-def _by_judgments(
+def _relevance_measures(
     judged: Sequence[judging.JudgedModel],
     learnt: LogPages,
     units: Units,
@@ -256,12 +256,12 @@ def _by_judgments(
     cutoff: int,
     seed: int,
 ) -> dict[str, dict[str, float | None]]:
-    """NDCG, AUC and dependence on the ranker of each model that tells documents apart.
+    """Compute NDCG, AUC and dependence on the ranker of each model that estimates relevance.
 
     Args:
-        judged: the models, fitted.
-        learnt: the pages that they were fitted to, by the units; their mean position stands for the ranker.
-        units: the pairs.
+        judged: fitted models.
+        learnt: pages that they were fitted to; the mean position of a pair stands for the ranker.
+        units: numbered pairs.
         judgments: as from `read_judgments`.
         cutoff: of NDCG.
         seed: of the test of dependence.
@@ -289,7 +289,7 @@ def _by_judgments(
 
 
 def _model_tables(models: pl.DataFrame, sessions: int) -> list[Printed]:
-    """The models, the best first."""
+    """Print the models, best first."""
     rows = models.to_dicts()
 
     def column(heading: str, name: str, form: str = ".4f", spare: int = 0) -> Column:
@@ -315,7 +315,7 @@ def _model_tables(models: pl.DataFrame, sessions: int) -> list[Printed]:
 
 
 def _headline(models: pl.DataFrame) -> str:
-    """Which model predicts held-out clicks best, where that is more than chance."""
+    """Sentence on the model that predicts held-out clicks best, if significantly."""
     best, others = models["model"][0], models.slice(1)
     even = others.filter(~pl.col("significant"))["model"].to_list()
     if not others.height:
@@ -325,8 +325,8 @@ def _headline(models: pl.DataFrame) -> str:
     return f"{best} predicts held-out clicks best, by more than chance"
 
 
-def _about(models: pl.DataFrame) -> list[Reason]:
-    """Which models have propensities, and whose relevance still follows the places of the ranker, given the grades."""
+def _model_reasons(models: pl.DataFrame) -> list[Reason]:
+    """Reasons on a best model without propensities, and on relevance that depends on the ranker given the grades."""
     rows, reasons = models.to_dicts(), list[Reason]()
     best, name = rows[0], rows[0]["model"]
     if best["examination"] == "row":
@@ -337,24 +337,24 @@ def _about(models: pl.DataFrame) -> list[Reason]:
         reasons.append(reason("no-propensity-by-position.none", model=name))
     for row in rows:
         p_value, rho = row.get("dependence_p_value"), row.get("dependence_on_ranker")
-        if isinstance(p_value, float) and isinstance(rho, float) and p_value < _SURE:
+        if isinstance(p_value, float) and isinstance(rho, float) and p_value < _LEVEL:
             details = f"correlation {abs(rho):.2f}, p = {p_value:.2g}"
             figures = {"correlation": rho}
             reasons.append(reason("follows-the-ranker", figures, details, model=row["model"], higher=rho < 0))
     return reasons
 
 
-def _against(models: pl.DataFrame, deepest: int, held_out: int, unseen: float, clicks: float) -> Iterator[Reason]:
-    """What speaks against the values.
+def _doubts(models: pl.DataFrame, deepest: int, held_out: int, unseen: float, clicks: float) -> Iterator[Reason]:
+    """Reasons against the measures.
 
     Args:
-        models: the table.
-        deepest: the last position of the pages learnt from.
-        held_out: that of the others.
-        unseen: share of the impressions held out whose documents were not learnt from.
-        clicks: those held out.
+        models: table of models.
+        deepest: last position of the pages that models were fitted to.
+        held_out: last position of the held-out pages.
+        unseen: share of held-out impressions with unseen pairs.
+        clicks: held-out clicks.
     """
-    if unseen > _MOSTLY:
+    if unseen > _MUCH_UNSEEN:
         yield reason("documents-not-seen", {"share": unseen})
     if held_out > deepest:
         yield reason("positions-not-seen", {"position": deepest}, held_out=held_out)

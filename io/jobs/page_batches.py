@@ -1,7 +1,7 @@
-"""The pages of a log, part by part, as matrices: to learn a click model from, and to judge one by.
+"""Pages of a log as matrices, part by part, to fit and to evaluate click models.
 
-Units, what has a parameter of its own in a model, are numbered over all parts in the order of these, those of a part in
-their own order. The pages of a log that does not fit into memory lie on disk, and are read for each pass over them.
+A unit has parameters of its own, such as a pair's attractiveness. Units are numbered over parts in order, and sorted
+within a part. Pages that do not fit into memory are on disk, and read in each pass.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,19 +32,21 @@ from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Parts
 from posbias.io.places.temporary import KeptFrame, keep
 
-OfPages = Callable[[pl.LazyFrame], pl.LazyFrame]
-"""Which impressions of a part to take: those of whole pages."""
+_SHOWN, _POSITION = "shown 0", "position 0"  # columns of the top result, as in `pages_in_numberings`
+
+PageFilter = Callable[[pl.LazyFrame], pl.LazyFrame]
+"""Select impressions of a part: those of some pages, or the top of each page."""
 
 
 @dataclass(frozen=True)
 class Units:
-    """The units that have parameters of their own.
+    """Numbered units.
 
     Attributes:
-        columns: what tells units apart.
-        parts: these columns, sorted, of each part; a unit is in one part only.
-        first: the number of the first unit of each part.
-        number: J.
+        columns: key of a unit.
+        parts: unique keys of each part, sorted; a unit is in one part only.
+        first: number of the first unit of each part.
+        number: number of units, J.
     """
 
     columns: tuple[str, ...]
@@ -53,24 +55,24 @@ class Units:
     number: int
 
     def scan(self) -> pl.LazyFrame:
-        """All units with their numbers."""
+        """Scan the keys and numbers (UNIT, Int64) of all units."""
         return pl.concat(self.of_part(part) for part in range(len(self.parts)))
 
     def of_part(self, part: int) -> pl.LazyFrame:
-        """The units of a part with their numbers."""
+        """Scan the keys and numbers of the units of a part."""
         return self.parts[part].scan().with_row_index(UNIT).with_columns(pl.col(UNIT).cast(pl.Int64) + self.first[part])
 
 
 @dataclass(frozen=True)
 class LogPages:
-    """Pages, batch by batch.
+    """Pages of a log; iteration yields batches, in the same order every time.
 
     Attributes:
-        parts: different pages of each part, those of one length together; see `pages_in_numberings`.
+        parts: unique pages of each part, grouped by length; see `pages_in_numberings`.
         n_units: J.
-        n_positions: K.
-        n_impressions: on all pages.
-        n_sessions: pages.
+        n_positions: largest position, K.
+        n_impressions: impressions of all pages.
+        n_sessions: number of pages.
     """
 
     parts: tuple[tuple[KeptFrame, ...], ...]
@@ -87,11 +89,11 @@ class LogPages:
     )
 
     def __iter__(self) -> Iterator[PageBatch]:
-        """The batches, always in the same order."""
+        """Yield the batches of all parts."""
         return (batch for frames in self.parts for batch in _Batches(frames))
 
     def signatures(self, columns: Sequence[str]) -> Signatures:
-        """Units with equal rows once; see `posbias.core.models.page_matrices`. Made once."""
+        """Signatures of units with equal rows, cached; see `posbias.core.models.page_matrices`."""
         signatures = self._signatures.get(tuple(columns))
         if signatures is None:
             parts = (_Batches(frames) for frames in self.parts if frames)
@@ -101,32 +103,32 @@ class LogPages:
         return signatures
 
     def uncertain(self, certain: Certain) -> "LogPages":
-        """The pages without the impressions that say the same whatever the parameters. Only the last ones are kept."""
+        """Pages without certain impressions; cached for the latest `certain`."""
         uncertain = self._uncertain.get(certain)
         if uncertain is None:
             self._uncertain.clear()
             parts = list[tuple[KeptFrame, ...]]()
             for frames in self.parts:
-                left = enumerate(uncertain_pages(_Batches(frames), certain))
-                parts.append(tuple(_keep_beside(frames[0], pages, f"uncertain-{at:04d}") for at, pages in left))
+                rest = enumerate(uncertain_pages(_Batches(frames), certain))
+                parts.append(tuple(_keep_beside(frames[0], pages, f"uncertain-{at:04d}") for at, pages in rest))
             self._uncertain[certain] = uncertain = replace(self, parts=tuple(parts))
         return uncertain
 
     def _keep(self, rows: pl.DataFrame, number: int, columns: Sequence[str]) -> Iterable[PageBatch]:
-        """Put the rows of signatures where the pages are."""
+        """Store rows of signatures beside the pages."""
         beside = next(frame for frames in self.parts for frame in frames)
         return _Batches((_keep_beside(beside, rows, f"{'-'.join(columns)}-{number:05d}"),))
 
 
 def _keep_beside(frame: KeptFrame, rows: pl.DataFrame, name: str) -> KeptFrame:
-    """Keep rows where a frame is, under a name of its own."""
+    """Store rows as a frame is stored: in memory, or on disk in the same directory."""
     place = frame.place
     return KeptFrame(rows) if isinstance(place, pl.DataFrame) else keep(rows, place.parent, f"{place.stem}-{name}")
 
 
 @dataclass(frozen=True)
 class _Batches:
-    """Pages, read again for each pass."""
+    """Batches of pages, read anew in each iteration."""
 
     frames: Sequence[KeptFrame]
 
@@ -134,16 +136,16 @@ class _Batches:
         return (batch for frame in self.frames for batch in small_batches(frame.load()))
 
 
-def number_units(parts: Parts, columns: Sequence[str], of_pages: OfPages, folder: Path | None) -> Units:
-    """Number what the pages of a log show.
+def number_units(parts: Parts, columns: Sequence[str], page_filter: PageFilter, folder: Path | None) -> Units:
+    """Number the units of a log.
 
     Args:
         parts: canonical impressions.
-        columns: what tells units apart.
-        of_pages: which impressions.
-        folder: a directory of ours for what does not stay in memory; None keeps all there.
+        columns: key of a unit.
+        page_filter: selects impressions.
+        folder: directory for frames on disk; None retains them in memory.
     """
-    kept = list(parts.map(partial(_units_of, columns=tuple(columns), of_pages=of_pages, folder=folder)))
+    kept = list(parts.map(partial(_units_of, columns=tuple(columns), page_filter=page_filter, folder=folder)))
     first, number = list[int](), 0
     for _, size in kept:
         first.append(number)
@@ -152,47 +154,45 @@ def number_units(parts: Parts, columns: Sequence[str], of_pages: OfPages, folder
 
 
 def _units_of(
-    part: int, impressions: pl.LazyFrame, columns: tuple[str, ...], of_pages: OfPages, folder: Path | None
+    part: int, impressions: pl.LazyFrame, columns: tuple[str, ...], page_filter: PageFilter, folder: Path | None
 ) -> tuple[KeptFrame, int]:
-    units = of_pages(impressions).select(columns).unique().sort(columns).collect(engine="streaming")
+    units = page_filter(impressions).select(columns).unique().sort(columns).collect(engine="streaming")
     return keep(units, folder, f"units-{len(columns)}-{part:05d}"), units.height
 
 
 _PagesOfPart = tuple[list[tuple[KeptFrame, ...]], int, int, int]
-"""The frames of each numbering, the largest position, and how many impressions and sessions there are."""
+"""Frames by numbering, the largest position, and the numbers of impressions and sessions."""
 
 
 def numbered_pages(
     parts: Parts,
     units: Sequence[Units],
-    of_pages: OfPages,
+    page_filter: PageFilter,
     folder: Path | None,
     name: str,
     *,
     same_parts: bool = True,
     by_first_unit: bool = True,
 ) -> list[LogPages]:
-    """The pages of a log in several numberings, the same in each, in the same order; J for what has no number.
+    """Read the pages of a log in several numberings of units, in equal order; unknown units have number J.
 
     Args:
         parts: canonical impressions.
-        units: the numberings.
-        of_pages: which impressions.
-        folder: a directory of ours for what does not stay in memory; None keeps all there.
-        name: of the files there.
-        same_parts: whether these are the parts in which the units were numbered.
-        by_first_unit: whether pages stand in the order of the first unit of each, so that what passes over them look up
-            lies close together: that is for speed alone.
+        units: numberings.
+        page_filter: selects impressions.
+        folder: directory for frames on disk; None retains them in memory.
+        name: prefix of file names.
+        same_parts: whether units were numbered in the same parts.
+        by_first_unit: sort pages by their first unit, for fast look-ups.
     """
-    work = partial(_pages_of_part, units=tuple(units), of_pages=of_pages, folder=folder, name=name)
+    work = partial(_pages_of_part, units=tuple(units), page_filter=page_filter, folder=folder, name=name)
     work = partial(work, same_parts=same_parts, by_first_unit=by_first_unit)
     parts_of_pages = list(parts.map(work))
     n_positions = max((deepest for _, deepest, _, _ in parts_of_pages), default=1)
-    n_impressions = sum(rows for _, _, rows, _ in parts_of_pages)
-    n_sessions = sum(sessions for _, _, _, sessions in parts_of_pages)
+    totals = n_positions, sum(rows for _, _, rows, _ in parts_of_pages), sum(number for *_, number in parts_of_pages)
     return [
-        LogPages(tuple(of[0][number] for of in parts_of_pages), one.number, n_positions, n_impressions, n_sessions)
-        for number, one in enumerate(units)
+        LogPages(tuple(frames[at] for frames, *_ in parts_of_pages), numbering.number, *totals)
+        for at, numbering in enumerate(units)
     ]
 
 
@@ -200,42 +200,39 @@ def _pages_of_part(
     part: int,
     impressions: pl.LazyFrame,
     units: tuple[Units, ...],
-    of_pages: OfPages,
+    page_filter: PageFilter,
     folder: Path | None,
     name: str,
     *,
     same_parts: bool,
     by_first_unit: bool,
 ) -> _PagesOfPart:
-    rows = of_pages(impressions)
+    rows = page_filter(impressions)
     kept = [SESSION, POSITION, CLICK, *([WEIGHT] if WEIGHT in rows.collect_schema() else [])]
-    columns = [f"{UNIT} {number}" for number in range(len(units))]  # of the numberings
-    numbered = rows.select(*dict.fromkeys([*(column for one in units for column in one.columns), *kept]))
-    for column, one in zip(columns, units, strict=True):
-        ids = (one.of_part(part) if same_parts else one.scan()).rename({UNIT: column})
-        numbered = numbered.join(ids, on=list(one.columns), how="left", nulls_equal=True)
-        numbered = numbered.with_columns(pl.col(column).fill_null(one.number))
+    columns = [f"{UNIT} {number}" for number in range(len(units))]  # one per numbering
+    numbered = rows.select(*dict.fromkeys([*(key for numbering in units for key in numbering.columns), *kept]))
+    for column, numbering in zip(columns, units, strict=True):
+        ids = (numbering.of_part(part) if same_parts else numbering.scan()).rename({UNIT: column})
+        numbered = numbered.join(ids, on=list(numbering.columns), how="left", nulls_equal=True)
+        numbered = numbered.with_columns(pl.col(column).fill_null(numbering.number))
     table = numbered.select(*kept, *columns).collect(engine="streaming")
     if not table.height:
         return [() for _ in units], 1, 0, 0
     frames: list[list[KeptFrame]] = [[] for _ in units]
     for place, pages in enumerate(pages_in_numberings(table, columns)):
-        for number, of_numbering in enumerate(pages):
-            in_order = of_numbering.sort("shown 0", maintain_order=True) if by_first_unit else of_numbering
-            frames[number].append(keep(in_order, folder, f"{name}-{number}-{part:05d}-{place:04d}"))
+        for number, frame in enumerate(pages):
+            ordered = frame.sort(_SHOWN, maintain_order=True) if by_first_unit else frame
+            frames[number].append(keep(ordered, folder, f"{name}-{number}-{part:05d}-{place:04d}"))
     deepest = int(table.select(pl.max(POSITION)).item())
-    return [tuple(of_numbering) for of_numbering in frames], deepest, table.height, int(table[SESSION].n_unique())
-
-
-_SHOWN, _POSITION = "shown 0", "position 0"
+    return [*map(tuple, frames)], deepest, table.height, int(table[SESSION].n_unique())
 
 
 def rows_of_counts(counted: CountedLog, folder: Path) -> list[KeptFrame]:
-    """The counts of statistics, part by part: `query`, `doc`, the cell columns, `impressions`, `clicks`.
+    """Write counts as rows, part by part: `query`, `doc`, the cell columns, `impressions`, `clicks`.
 
     Args:
-        counted: statistics. Rows of one document, such as those of its contexts, add up.
-        folder: a directory of ours.
+        counted: statistics. Counts of a pair in several contexts are separate rows, to be added up.
+        folder: directory for the frames.
     """
     table, cells = counted.statistics.pair_signatures, counted.statistics.cells.select(counted.plan.model.cell_columns)
     kept = list[KeptFrame]()
@@ -248,16 +245,16 @@ def rows_of_counts(counted: CountedLog, folder: Path) -> list[KeptFrame]:
     return kept
 
 
-def bring_counts(parts: Parts, units: Units, columns: Sequence[str], folder: Path | None) -> LogPages:
-    """Counts with the numbers of their units, each impression a page of its own.
+def counts_as_pages(parts: Parts, units: Units, columns: Sequence[str], folder: Path | None) -> LogPages:
+    """Read counts as pages of one impression each, weighted by their number.
 
     Args:
-        parts: counts, as from `rows_of_counts`, the same parts in which the units were numbered.
-        units: the numbers.
-        columns: those beside the pair's that are looked at.
-        folder: a directory of ours for what does not stay in memory; None keeps all there.
+        parts: counts as from `rows_of_counts`, in the parts in which units were numbered.
+        units: numbered units.
+        columns: cell columns of the model: `position`, and `previous_click` if it matters.
+        folder: directory for frames on disk; None retains them in memory.
     """
-    frames = list(parts.map(partial(_rows_alone_of, units=units, columns=tuple(columns), folder=folder)))
+    frames = list(parts.map(partial(_single_result_pages, units=units, columns=tuple(columns), folder=folder)))
     sums = [frame.scan().select(pl.max(_POSITION), pl.sum(WEIGHT)).collect().row(0) for frame in frames]
     return LogPages(
         parts=tuple((frame,) for frame in frames),
@@ -268,10 +265,10 @@ def bring_counts(parts: Parts, units: Units, columns: Sequence[str], folder: Pat
     )
 
 
-def _rows_alone_of(
+def _single_result_pages(
     part: int, statistics: pl.LazyFrame, units: Units, columns: tuple[str, ...], folder: Path | None
 ) -> KeptFrame:
-    """Rows as from `rows_alone`: one of those that were clicked and one of the others, where there are any."""
+    """Two rows per count: clicked and unclicked impressions, each weighted by its number; none of weight 0."""
     above = pl.col(PREVIOUS_CLICK) if PREVIOUS_CLICK in columns else pl.lit(0).alias(PREVIOUS_CLICK)
     keys = (UNIT, POSITION, PREVIOUS_CLICK)
     counts = (
@@ -293,17 +290,17 @@ _N = "posbias_sessions"
 
 
 def all_pages(impressions: pl.LazyFrame) -> pl.LazyFrame:
-    """All impressions."""
+    """Select all impressions."""
     return impressions
 
 
 def up_to_position(impressions: pl.LazyFrame, deepest: int) -> pl.LazyFrame:
-    """The impressions of each page down to a position."""
+    """Select the impressions of each page down to a position."""
     return impressions.filter(pl.col(POSITION) <= deepest)
 
 
 def by_session(impressions: pl.LazyFrame, share: float, *, held_out: bool) -> pl.LazyFrame:
-    """The share of sessions that is held out, by a hash of the id that is the same on every machine; or the others."""
+    """Select a held-out share of sessions by a hash of their ids, stable across machines; or the other sessions."""
     sessions = impressions.select(SESSION).unique().collect(engine="streaming")
     chosen = sessions.filter(is_in_validation(sessions[SESSION], share)).lazy()
     how = "semi" if held_out else "anti"
@@ -311,16 +308,16 @@ def by_session(impressions: pl.LazyFrame, share: float, *, held_out: bool) -> pl
 
 
 def by_time(impressions: pl.LazyFrame, start: Any, *, held_out: bool) -> pl.LazyFrame:  # noqa: ANN401 - as `last_share`
-    """The sessions from a period on, which are held out, or the others; a session has its first impression's time."""
+    """Select sessions from a period on, or the earlier ones, by the time of their first impression."""
     time = pl.col(PERIOD).min().over(SESSION)
     return impressions.filter(time >= start if held_out else time < start)
 
 
 def last_share(parts: Parts, share: float) -> Any:  # noqa: ANN401 - a date, or a time of day
-    """The start of the period with which about the last share of the sessions begins.
+    """Period from which on about the last `share` of sessions begins.
 
     Raises:
-        SchemaError: there is but one period.
+        SchemaError: there is only one period.
     """
     counts = pl.concat(parts.map(_sessions_by_period)).group_by(PERIOD).sum().sort(PERIOD, descending=True)
     if counts.height < 2:  # noqa: PLR2004 - one to learn from, one to be judged by
