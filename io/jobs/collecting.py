@@ -1,4 +1,4 @@
-"""Logs counted once and for all, statistics merged, and days that do not look like the others."""
+"""`collect`: count logs, add and remove days, merge statistics, and report odd days."""
 
 from collections.abc import Sequence
 from math import inf
@@ -39,26 +39,26 @@ _MOST_DAYS = 5
 _OF_STORE = "the store:"
 
 
-def _odd_days(
+def _odd_day_reasons(
     looks: Sequence[DayReport], others: str, lost: LackingDays | None = None, log: Log | None = None
 ) -> list[Reason]:
-    """What each odd day lacks; beyond a few, their names; and what was lost on further days.
+    """Reasons on odd days: one for each of the first five, one for the rest, and those on further lost clicks.
 
     Args:
-        looks: the days beside others.
-        others: what these are called, in the plural.
-        lost: where clicks of days were lost.
-        log: that was counted; None of statistics.
+        looks: reports of days, each compared with the others.
+        others: noun of the others, in the plural.
+        lost: days that lack clicks.
+        log: the counted log; None for statistics.
     """
     odd = [look for look in looks if look.is_odd]
     reasons: list[Reason] = []
     for look in odd[:_MOST_DAYS]:
-        facts = _misfits(look)
+        facts = _misfits_in_words(look)
         if look.far and not look.without_clicks:
             further = len(look.far) - 1
             verb = "is" if further == 1 else "are"
             also = f", and {plural(further, 'further positions')} {verb} far off as well" if further else ""
-            facts.append(f"{_changed(look.far[0])}{also}")
+            facts.append(f"{_change_in_words(look.far[0])}{also}")
         figures = {"day": str(look.day)} | ({"change": look.far[0].relative} if look.far else {})
         reasons.append(reason("odd-day", figures, others=others, facts="; ".join(facts)))
     if len(odd) > _MOST_DAYS:
@@ -70,16 +70,16 @@ def _odd_days(
 
 
 def _check_gate(looks: Sequence[DayReport], limit: float, others: str, lost: LackingDays | None) -> None:
-    """Raise StatisticsError for days that cannot be compared, or whose click rates have changed too much."""
+    """Raise StatisticsError for days that are incomparable, lack clicks, or change a click rate beyond the limit."""
     reasons: dict[str, str] = {}
     for look in looks:
         change = look.beyond(limit)
         if look.misplaced or look.without_clicks:
-            reasons[look.day] = "; ".join(_misfits(look))
+            reasons[look.day] = "; ".join(_misfits_in_words(look))
         elif lost is not None and look.day in lost.days:
             reasons[look.day] = "clicks are missing"
         elif change is not None:
-            reasons[look.day] = f"{_changed(change)}, more than {100 * limit:g} %"
+            reasons[look.day] = f"{_change_in_words(change)}, more than {100 * limit:g} %"
     if reasons:
         (day, reason), *rest = reasons.items()
         also = f" So are {', '.join(other for other, _ in rest[:_MOST_DAYS])}." if rest else ""
@@ -89,22 +89,23 @@ def _check_gate(looks: Sequence[DayReport], limit: float, others: str, lost: Lac
         )
 
 
-def _changed(change: Change) -> str:
+def _change_in_words(change: Change) -> str:
+    """Describe the change of the click rate of a position."""
     rate, usual = (f"{100 * share:.3g} %" for share in (change.rate, change.usual))
     return (
         f"the click rate of position {change.position} is {rate}, and theirs {usual} ({100 * change.relative:+.0f} %)"
     )
 
 
-def _misfits(look: DayReport) -> list[str]:
-    """How positions differ: all of them shifted, or where they start, or which are gone or new; and missing clicks."""
+def _misfits_in_words(look: DayReport) -> list[str]:
+    """Describe shifted, missing or new positions, and missing clicks."""
     facts: list[str] = []
     ours, theirs = look.positions, look.usual_positions
     if look.misplaced and (ours is None or theirs is None or ours[0] == theirs[0]):
-        facts += [f"it has hardly anything at {positions_in_words(look.gone)}, where they have"] if look.gone else []
-        facts += (
-            [f"it has impressions at {positions_in_words(look.new)}, where they have hardly any"] if look.new else []
-        )
+        if look.gone:
+            facts.append(f"it has hardly anything at {positions_in_words(look.gone)}, where they have")
+        if look.new:
+            facts.append(f"it has impressions at {positions_in_words(look.new)}, where they have hardly any")
     elif look.misplaced and ours is not None and theirs is not None:
         shifted = ours[1] - theirs[1] == ours[0] - theirs[0]
         why = ", as if they were shifted or counted from another base" if shifted else ""
@@ -115,34 +116,34 @@ def _misfits(look: DayReport) -> list[str]:
 
 
 def check_gate(limit: float | None) -> None:
-    """Raise UsageError for a largest relative change of a click rate that there cannot be."""
+    """Raise UsageError unless --gate, the largest relative change of a click rate, is positive and finite."""
     if limit is not None and not 0 < limit < inf:
         raise UsageError(f"--gate {limit:g}: give a relative change above 0, e.g. 0.5 for 50 %.")
 
 
 def count_log(job: Job, engine: Engine, result: Result) -> None:
-    """Count a log; the statistics are the result."""
+    """Count a log into statistics, which are the result."""
     read, facts, statistics = _counted(job, job.open_log(result), result.folder, engine, result)
     result.content |= describe_statistics(statistics.metadata, statistics.segments)
     describe_reading(result, read.rows, read.clicks, read.days, read.notes)
     if read.plan.period:
         looks, lost = profile.compare_days_of_log(statistics.segments[0], engine)
-        odd = _odd_days(looks, "other days", lost, read.log)
+        odd = _odd_day_reasons(looks, "other days", lost, read.log)
     else:
-        odd = _odd_days(profile.compare_files(read.log, engine), "other files")
+        odd = _odd_day_reasons(profile.compare_files(read.log, engine), "other files")
     result.reasons += odd
     result.faults += profile.faults_of_log(read, facts, read.plan, None, *(reason.code for reason in odd))
-    _end(result)
+    _conclude(result)
 
 
 def add_day(
     job: Job, day: str, store: Statistics | None, limit: float | None, engine: Engine, result: Result, *, replaces: bool
 ) -> None:
-    """Count the log of a day; the result is the store with it, and without what it held of that day before.
+    """Count the log of a day; the result is the store with this counting of the day.
 
     Raises:
-        StatisticsError: the day is there from other logs, and `replaces` is not given; or it cannot be replaced, does
-            not go with the store, or is kept out.
+        StatisticsError: the day was counted from other logs and `replaces` is false, or together with other days; its
+            plan differs from that of the store; or --gate refuses it.
     """
     log = job.open_log(result)
     rest = None if store is None else without_day(store, day)
@@ -162,10 +163,10 @@ def add_day(
 
 
 def remove_day(day: str, store: Statistics, engine: Engine, result: Result) -> None:
-    """The result is the store without a day. One that is not there may have been removed before.
+    """Remove a day; the result is the store without it. A missing day is a reason, not an error.
 
     Raises:
-        StatisticsError: it is the only day, or was counted together with others.
+        StatisticsError: it is the only day, or was counted together with other days.
     """
     rest = without_day(store, day)
     if rest is None:
@@ -175,7 +176,7 @@ def remove_day(day: str, store: Statistics, engine: Engine, result: Result) -> N
     else:
         result.reasons.append(reason("day-not-there", {"day": day}, store=store.path))
     result.facts.append(_OF_STORE)
-    _write_together([rest], None, engine, result, None)
+    _write_merged([rest], None, engine, result, None)
 
 
 def merge(
@@ -187,50 +188,50 @@ def merge(
     factor: float | None = None,
     clicks: JoinedClicks | None = None,
 ) -> list[Reason]:
-    """Merge statistics, which together are the result; return what is odd about days.
+    """Merge statistics into the result; return the reasons on odd days.
 
     Args:
-        statistics: what is merged.
-        store: the one of them that the others are added to, if there is one.
-        limit: of `--gate`.
-        engine: adds up.
-        result: what is written.
-        factor: what a day is to be worth of the following one.
-        clicks: what became of those of a log that was counted now.
+        statistics: directories to merge.
+        store: the directory that days are added to, if one of them is a store.
+        limit: of --gate.
+        engine: sums counts.
+        result: receives the statistics.
+        factor: weight of a day relative to the next one.
+        clicks: outcomes of clicks of a log that was just counted.
 
     Raises:
-        StatisticsError: they do not go together, or a day is kept out.
+        StatisticsError: plans differ, sources overlap, or --gate refuses a day.
     """
-    days = _write_together(statistics, factor, engine, result, clicks)
+    days = _write_merged(statistics, factor, engine, result, clicks)
     with result.progress.stage("comparing days"):
         looks, lost = profile.compare_merged_days(statistics, store, engine)
     others = "other statistics" if days is None else "other days" if store is None else "days of the store"
     if limit is not None:
         _check_gate(looks, limit, others, lost)
     twice = [reason("days-twice", statistics=entry.path) for entry in known_days(statistics)]
-    odd = _odd_days(looks, others, lost)
+    odd = _odd_day_reasons(looks, others, lost)
     result.reasons += [*odd, *twice]
     return odd
 
 
-def _write_together(
+def _write_merged(
     statistics: Sequence[Statistics], factor: float | None, engine: Engine, result: Result, clicks: JoinedClicks | None
 ) -> Days | None:
-    """Write what statistics hold together, and describe it; return its days."""
+    """Write the merged statistics and describe them; return their days."""
     days = days_of_statistics(statistics)
     metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
     with result.progress.stage("merging") as stage:
         segments = merge_statistics(statistics, metadata, result.folder, engine, on_part=stage.advance)
     result.content |= describe_statistics(metadata, segments)
     describe_reading(result, metadata.rows, clicks, days)
-    _end(result)
+    _conclude(result)
     return days
 
 
 def _counted(
     job: Job, log: Log, folder: Path, engine: Engine, result: Result
 ) -> tuple[ReadLog, LogFacts | None, Statistics]:
-    """Count a log into a directory."""
+    """Count a log into a directory; return the read log, its facts, and the statistics."""
     read = read_log(log, job.plan, engine, result.progress)
     metadata = StatisticsMetadata(read.plan, read.sources, read.rows)
     parts = PartsWithFacts(read.statistics(read.plan))
@@ -243,8 +244,8 @@ def _counted(
     return read, parts.facts, counted_statistics(location(job.inputs[0]), metadata, segment)
 
 
-def _end(result: Result) -> None:
-    """Say what the statistics hold."""
+def _conclude(result: Result) -> None:
+    """Set headline, next step and facts from the totals of the statistics."""
     totals = result.content["statistics"]
     impressions, clicks = (plural(totals[name], name) for name in ("impressions", "clicks"))
     result.headline = f"{impressions} and {clicks} are counted"

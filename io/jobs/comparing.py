@@ -1,4 +1,4 @@
-"""Two fits, two statistics or the days of a store, compared: what differs, and which conditions are met."""
+"""`compare`: differences between two fits, two statistics, or the days of a store; conditions that are met."""
 
 from collections.abc import Sequence
 from math import inf
@@ -40,14 +40,14 @@ COMPARISON = "comparison"
 
 _A_AND_B = ("a", "b")
 _MOST_DAYS = 10
-_MOST_REASONS = 5
+_MOST_UNCOMPARED = 5
 
 
 CONDITIONS = ("change", "rejected", "not-converged", "unidentified")
 
 
 def check_conditions(max_change: float | None, fail_if: Sequence[str]) -> None:
-    """Raise UsageError for a limit or a condition that there cannot be."""
+    """Raise UsageError for an invalid --max-change or --fail-if."""
     if max_change is not None and not 0 < max_change < inf:
         raise UsageError(f"--max-change {max_change:g}: give a share above 0: 0.2 for a fifth.")
     for condition in fail_if:
@@ -64,18 +64,18 @@ def compare(
     max_change: float | None = None,
     fail_if: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """Compare what is named; return the table of differences.
+    """Compare propensities; return the table of differences.
 
     Args:
-        inputs: two fits or two statistics; by day, statistics.
+        inputs: names of two fits or two statistics; with `by_day`, of statistics.
         engine: counts.
-        result: what is printed, and the conditions that are met.
-        by_day: whether the days of statistics are compared.
-        max_change: the largest relative change that is no condition met.
-        fail_if: further conditions: `change`, `rejected`, `not-converged`, `unidentified`.
+        result: receives tables, reasons and met conditions.
+        by_day: compare the days of statistics.
+        max_change: largest tolerated relative change.
+        fail_if: conditions among `CONDITIONS` to report by the exit code.
 
     Raises:
-        PosbiasError: something cannot be read, or cannot be compared; or a condition asks for what cannot be known.
+        PosbiasError: an input cannot be read, inputs are not comparable, or a condition needs unknown errors.
     """
     if by_day:
         days, cells, curves, doubts, notes = _days(inputs, engine, result)
@@ -97,10 +97,10 @@ def compare(
             )
         table = comparison.change_table(cells, curves, differences)
     met, conditions = _conditions(table, labels, differences, doubts, curves, max_change, fail_if, result)
-    of_references = cells[np.unique(references)]
-    title = f"propensities relative to {_in_words(of_references.row(0, named=True), cells.columns)}"
-    if of_references.height > 1:
-        title += f", and the same in {plural(of_references.height - 1, 'other contexts')}"
+    reference_cells = cells[np.unique(references)]
+    title = f"propensities relative to {_in_words(reference_cells.row(0, named=True), cells.columns)}"
+    if reference_cells.height > 1:
+        title += f", and the same in {plural(reference_cells.height - 1, 'other contexts')}"
     if days is not None:
         report = _days_report(table, labels, f"{len(names)} days, {title}")
     else:
@@ -131,13 +131,14 @@ def compare(
 
 
 _Doubts = tuple[bool, bool]
-"""Whether all estimates converged, and whether a test rejects the model of one of them."""
+"""Whether all estimates converged, and whether a test rejects the model of an estimate."""
 
 _Compared = tuple[pl.DataFrame, comparison.Curves, _Doubts, list[Reason]]
-"""The cells, a curve of each side, and what a reader should know of how they were made."""
+"""Cells, a curve of each side, doubts, and reasons on how the curves were estimated."""
 
 
 def _days(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[pl.Series, *_Compared]:
+    """Count and fit the days of statistics; return the days and their curves."""
     statistics = find_statistics(inputs)
     if not statistics:
         raise UsageError(f"--by day: {inputs[0]} holds no statistics. Name what `posbias collect` wrote.")
@@ -145,10 +146,11 @@ def _days(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[pl.Ser
     days = counted_days.cells[comparison.CURVE].unique().sort()
     if len(days) < len(_A_AND_B):
         raise StatisticsError(f"--by day: {statistics[0].path} holds one day, and there is no other to compare with.")
-    return days, *_fitted(counted_days, days), [reason("compared-together.days")]
+    return days, *_fit_sides(counted_days, days), [reason("compared-together.days")]
 
 
 def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_Compared]:
+    """Open two fits, or count and fit two statistics; return the kind and the curves."""
     if len(inputs) != len(_A_AND_B):
         raise UsageError(
             f"{len(inputs)} given: name two results, or with --by day one store, whose days are then compared."
@@ -159,7 +161,7 @@ def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_
     statistics = [find_statistics([name]) for name in inputs]
     if all(statistics):
         both = count_sides(list(zip(_A_AND_B, statistics, strict=True)), engine, result.progress)
-        return "statistics", *_fitted(both, pl.Series(_A_AND_B)), [reason("compared-together.sides")]
+        return "statistics", *_fit_sides(both, pl.Series(_A_AND_B)), [reason("compared-together.sides")]
     if any(statistics):
         counts, other = (one, other) if statistics[0] else (other, one)
         raise UsageError(f"{counts} holds statistics, and {other} does not: name two fits, or two statistics.")
@@ -167,11 +169,11 @@ def _two(inputs: Sequence[str], engine: Engine, result: Result) -> tuple[str, *_
 
 
 def open_fit(place: Location) -> StoredFit:
-    """A fit to compare with another.
+    """Open a fit to compare.
 
     Raises:
-        LogFormatError: it is damaged, or was replaced while it was read.
-        UsageError: what the directory holds is no fit.
+        LogFormatError: the fit is damaged, or was replaced while it was read.
+        UsageError: the directory holds no fit.
     """
     with open_stored(place, FIT_FILES) as stored:
         if not {"estimate", "for_each"} & stored.content.keys():
@@ -183,6 +185,7 @@ def open_fit(place: Location) -> StoredFit:
 
 
 def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
+    """Curves of two fits; raise UsageError if their cells or references are not comparable."""
     plan, other = (fit.plan for fit in fits)
     both, again = f"{inputs[0]} and {inputs[1]}", "Fit both with the same options."
     for what, ours, theirs in (
@@ -233,8 +236,8 @@ def _two_fits(inputs: Sequence[str], fits: Sequence[StoredFit]) -> _Compared:
     return cells, curves, (all(estimate.converged for estimate in estimates), rejected), notes
 
 
-def _fitted(statistics: SufficientStatistics, sides: pl.Series) -> tuple[pl.DataFrame, comparison.Curves, _Doubts]:
-    """The cells of all curves, the curve of each side by one fit of all, and doubts of it."""
+def _fit_sides(statistics: SufficientStatistics, sides: pl.Series) -> tuple[pl.DataFrame, comparison.Curves, _Doubts]:
+    """Cells, curves of all sides from one joint fit, and doubts about the fit."""
     plan = statistics.plan
     columns = [name for name in plan.cell_columns if name != comparison.CURVE]
     cells = statistics.cells.select(columns).unique().sort([name for name in plan.cell_order if name in columns])
@@ -265,7 +268,7 @@ def _conditions(
     fail_if: Sequence[str],
     result: Result,
 ) -> tuple[dict[str, str], list[str]]:
-    """The conditions that are met, each with what is so; and those that are named as well, each with a warning."""
+    """Return findings, each in words, and met conditions of --max-change and --fail-if; add reasons on these."""
     (converged, rejected), met = doubts, dict[str, str]()
     unknown = int((~np.isfinite(curves.log_theta)).sum())
     if differences.test.rejected:
@@ -299,7 +302,7 @@ def _conditions(
 
 
 def _change_report(table: pl.DataFrame, cells: Sequence[str], names: Sequence[str], title: str) -> list[Printed]:
-    """Two curves side by side."""
+    """Print two curves side by side."""
     rows = table.to_dicts()
     changes = ("-" if row["change"] is None else f"{row['change']:+.3f}" for row in rows)
     columns = (
@@ -307,15 +310,15 @@ def _change_report(table: pl.DataFrame, cells: Sequence[str], names: Sequence[st
         Column("a", first(number_in_words(row["propensity_a"]) for row in rows)),
         Column("b", first(number_in_words(row["propensity_b"]) for row in rows)),
         Column("change", first(changes), spare=1),
-        *_ratios(rows, "b / a"),
+        *_ratio_columns(rows, "b / a"),
     )
     named = [f"{letter}: {name}" for letter, name in zip(_A_AND_B, names, strict=True)]
     below = more(len(rows), "cells in comparison.parquet (-o DIR)")
-    return [*named, title, PrintedTable(columns, below), *_reasons(table, cells)]
+    return [*named, title, PrintedTable(columns, below), *_uncompared_lines(table, cells)]
 
 
 def _days_report(table: pl.DataFrame, labels: Sequence[str], title: str) -> list[Printed]:
-    """The days and cells that differ most from the other days."""
+    """Print the days and cells that differ most from the other days."""
     compared = table.drop_nulls("p_value")
     rows = compared.sort("p_value", maintain_order=True).head(_MOST_DAYS).to_dicts()
     columns = (
@@ -323,19 +326,19 @@ def _days_report(table: pl.DataFrame, labels: Sequence[str], title: str) -> list
         *(cell_column(name, rows) for name in labels[1:]),
         Column("propensity", first(number_in_words(row["propensity"]) for row in rows), folded="propen-\nsity"),
         Column("other days", first(number_in_words(row["other_days"]) for row in rows), folded="other\ndays"),
-        *_ratios(rows, "ratio"),
+        *_ratio_columns(rows, "ratio"),
     )
     rest = max(compared.height - _MOST_DAYS, 0)
     below = (
         f"the {len(rows)} that differ most; {rest:,} more, and all days, in comparison.parquet (-o DIR)" if rest else ""
     )
-    return [title, PrintedTable(columns, below), *_reasons(table, labels)]
+    return [title, PrintedTable(columns, below), *_uncompared_lines(table, labels)]
 
 
 def _headline(
     table: pl.DataFrame, labels: Sequence[str], differences: comparison.Differences, *, by_day: bool
 ) -> tuple[str, Reason]:
-    """Whether anything has changed, in one sentence, and as a reason."""
+    """Result of the test of all differences, as a headline and as a reason."""
     test, between = differences.test, "between days" if by_day else "between a and b"
     if not test.n_contrasts:
         return f"changes {between} cannot be tested: no difference has a standard error", reason("change-not-tested")
@@ -352,11 +355,12 @@ def _headline(
 
 
 def _in_words(row: dict[str, Any], labels: Sequence[str]) -> str:
-    """A row by its labels, e.g. `day 2026-01-05, position 3`."""
+    """Name a row by its labels, e.g. `day 2026-01-05, position 3`."""
     return ", ".join(f"{printable(name).replace('_', ' ')} {label_in_words(row[name])}" for name in labels)
 
 
-def _ratios(rows: list[dict[str, Any]], heading: str) -> list[Column]:
+def _ratio_columns(rows: list[dict[str, Any]], heading: str) -> list[Column]:
+    """Printed columns of the ratio, its interval and its joint p-value."""
     intervals = first(interval_in_words(row["ratio_ci_low"], row["ratio_ci_high"]) for row in rows)
     p_values = ("-" if row["p_value_joint"] is None else f"{row['p_value_joint']:.2g}" for row in rows)
     return [
@@ -366,9 +370,9 @@ def _ratios(rows: list[dict[str, Any]], heading: str) -> list[Column]:
     ]
 
 
-def _reasons(table: pl.DataFrame, labels: Sequence[str]) -> list[str]:
-    """Why some rows are not compared."""
+def _uncompared_lines(table: pl.DataFrame, labels: Sequence[str]) -> list[str]:
+    """Lines on rows that are not compared, with the reason."""
     rows = table.filter(pl.col("reason").is_not_null()).to_dicts()
-    sentences = [f"{_in_words(row, labels)}: {row['reason']}" for row in rows[:_MOST_REASONS]]
-    rest = len(rows) - _MOST_REASONS
+    sentences = [f"{_in_words(row, labels)}: {row['reason']}" for row in rows[:_MOST_UNCOMPARED]]
+    rest = len(rows) - _MOST_UNCOMPARED
     return sentences + ([f"... and {rest:,} more, see `reason`"] if rest > 0 else [])

@@ -1,4 +1,4 @@
-"""A fit for each value of a column of the log, by itself: `fit --for-each`."""
+"""`fit --for-each`: a separate fit for each value of a column of the log."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -43,16 +43,15 @@ from posbias.io.results.tables import PROPENSITIES, write_small_table
 
 _LONGEST_NAME = 200  # bytes; file systems take 255
 _NOT_IN_NAMES = r'[\x00-\x1f\x7f%/\\:*?"<>|=#{}\[\]]'
-_OF_THE_LOG = (IdentifiabilityError, SchemaError, StatisticsError)
-"""Errors of one value that do not stop the others."""
+_SKIPPED_ERRORS = (IdentifiabilityError, SchemaError, StatisticsError)  # of one value; other values are fitted
 _EMPTY = "__HIVE_DEFAULT_PARTITION__"
 
 
 def check_column(job: Job, column: str, request: CellFit) -> None:
-    """Check that a column can name fits.
+    """Check that a fit can be made for each value of a column.
 
     Raises:
-        UsageError: the inputs are statistics, or the column has another role, or pages are needed.
+        UsageError: the inputs are statistics, the column has another role or a reserved name, or pages are needed.
     """
     if job.statistics:
         raise UsageError(
@@ -73,10 +72,10 @@ def check_column(job: Job, column: str, request: CellFit) -> None:
 def fit_each(
     job: Job, column: str, request: CellFit, engine: Engine, options: Mapping[str, object], result: Result
 ) -> None:
-    """Fit to each value of a column; each is a result of its own in the folder of the result.
+    """Fit each value of a column; write each fit as a result in a folder of its own, and one table of all.
 
     Raises:
-        PosbiasError: the log cannot be read, or nothing can be estimated for any value.
+        PosbiasError: the log cannot be read, or no value can be fitted.
     """
     log = job.with_roles(each=(column,)).open_log(result)
     read, facts, values = count_by_value(log, job.plan, column, engine, result.progress, job.decay)
@@ -90,7 +89,7 @@ def fit_each(
         entry |= {"cells": 0, "identified": 0, "poorly_known": 0}
         try:
             table, fitted = _fit_one(value, column, job, request, engine, options, result)
-        except _OF_THE_LOG as error:
+        except _SKIPPED_ERRORS as error:
             errors.append(error)
             table, fitted = pl.DataFrame(), {"why": f"no estimate: {str(error).split('. ')[0].rstrip('.')}"}
         tables.append(table)
@@ -102,7 +101,7 @@ def fit_each(
     result.content["for_each"] = {"column": column, "values": entries}
     positions = together[POSITION].unique().sort()
     middle = positions[len(positions) // 2]
-    result.printed += _table(column, entries, middle, [_at(table, middle) for table in tables])
+    result.printed += _table(column, entries, middle, [_propensity_at(table, middle) for table in tables])
     unreliable = sum(not entry["reliable"] for entry in entries)
     result.headline = f"the propensities of {plural(len(entries), 'values')} of {printable(column)} are estimated"
     result.next = result.next_if_refused = f"posbias report {result.target} -o report.html"
@@ -120,8 +119,8 @@ def _fit_one(
     options: Mapping[str, object],
     result: Result,
 ) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Fit to one value, and write its result; return its propensities, and how many are known, and why not reliable."""
-    name = folder_of(column, value.value)
+    """Fit one value and write its result; return its propensities and its entry of the manifest."""
+    name = folder_name(column, value.value)
     own = Result(result.folder / name, result.progress, f"{result.target}/{name}")
     try:
         own.folder.mkdir()
@@ -155,8 +154,8 @@ def _fit_one(
     return table, {"folder": name, "cells": cells, "identified": identified, "poorly_known": thin, "why": why}
 
 
-def _at(propensities: pl.DataFrame, position: int) -> tuple[float | None, float | None, float | None]:
-    """The propensity at a position, and its interval, where one cell is of it (with UBM, that below no click)."""
+def _propensity_at(propensities: pl.DataFrame, position: int) -> tuple[float | None, float | None, float | None]:
+    """Propensity and interval at a position (UBM: below no click); None unless it is a single cell."""
     cells = propensities.filter(position=position) if propensities.height else propensities
     if PREVIOUS_CLICK in cells.columns:
         cells = cells.filter(pl.col(PREVIOUS_CLICK) == 0)
@@ -172,35 +171,35 @@ def _table(
     position: int,
     middle: Sequence[tuple[float | None, float | None, float | None]],
 ) -> list[Printed]:
-    """A row for each value, with the propensity at a position: whether propensities can be relied upon."""
+    """Print a row per value, most impressions first, with the propensity at a position."""
     largest = sorted(zip(entries, middle, strict=True), key=lambda both: -both[0]["impressions"])
-    rows, known = [one for one, _ in largest], [of_one for _, of_one in largest]
-    reliable = sum(one["reliable"] for one in entries)
+    rows, known = [entry for entry, _ in largest], [propensity for _, propensity in largest]
+    reliable = sum(entry["reliable"] for entry in entries)
     title = f"a fit for each {printable(column)}: {reliable:,} of {len(entries):,} reliable"
-    names = ("(empty)" if one["value"] is None else printable(str(one["value"])) for one in rows)
-    identified = (f"{one['identified']} of {one['cells']}" for one in rows)
+    names = ("(empty)" if row["value"] is None else printable(str(row["value"])) for row in rows)
+    identified = (f"{row['identified']} of {row['cells']}" for row in rows)
     intervals = (interval_in_words(low, high) for _, low, high in known)
     columns = (
         Column(printable(column), first(names), label=True),
-        Column("impressions", first(f"{one['impressions']:,.0f}" for one in rows), folded="impres-\nsions"),
-        Column("clicks", first(f"{one['clicks']:,.0f}" for one in rows)),
+        Column("impressions", first(f"{row['impressions']:,.0f}" for row in rows), folded="impres-\nsions"),
+        Column("clicks", first(f"{row['clicks']:,.0f}" for row in rows)),
         Column("propensities", first(identified), folded="propen-\nsities"),
         Column(f"at {position}", first(number_in_words(value) for value, _, _ in known)),
         Column("95 % interval", first(intervals), folded="95 %\ninterval", beside=True, spare=1),
-        Column("", first(one["why"] or "reliable" for one in rows), text=True),
+        Column("", first(row["why"] or "reliable" for row in rows), text=True),
     )
     return [title, PrintedTable(columns, more(len(rows), "values in manifest.json, at `for_each`"))]
 
 
-def folder_of(column: str, value: object) -> str:
-    """The name of the folder of a value, as Hive names partitions: `market=de`; the empty value has a name of its own.
+def folder_name(column: str, value: object) -> str:
+    """Name the folder of a value as a Hive partition, e.g. `market=de`; null has the name of Hive's null partition.
 
     Raises:
-        UsageError: it would be too long.
+        UsageError: the name is too long.
     """
     text = _EMPTY if value is None else str(scalar(value))
     name = "=".join(re.sub(_NOT_IN_NAMES, lambda match: quote(match[0], safe=""), part) for part in (column, text))
-    if value == _EMPTY:  # a value that is called so is none that is empty
+    if value == _EMPTY:  # a text of this name is not null
         name = name.replace("=_", "=%5F", 1)
     if len(name.encode()) > _LONGEST_NAME:
         raise UsageError(f"--for-each {column}: the value {text[:60]!r}... is too long to name a folder. Shorten it.")

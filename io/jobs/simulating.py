@@ -1,4 +1,4 @@
-"""Simulated logs: a world, its sessions on disk, and the truth beside them."""
+"""`simulate`: write sessions of a simulated world, and its true parameters."""
 
 from contextlib import ExitStack
 from importlib import import_module
@@ -27,17 +27,17 @@ _STORAGE: dict[str, Any] = {"compression": "zstd", "compression_level": 1}
 def simulate(
     options: SimulationOptions, labels: str | None, how: JudgementOptions, result: Result, target: Location
 ) -> None:
-    """Simulate a click log of which the truth is known.
+    """Simulate a click log with known propensities.
 
     Args:
-        options: what there is to click, and how it is shown and clicked.
-        labels: a table of judged documents, in place of drawn ones.
-        how: what is made of judgements.
-        result: gets the log and the truth.
-        target: where the result will be, for the next step that is named.
+        options: documents, rankers, users and click model.
+        labels: table of judged documents, instead of random ones.
+        how: conversion of judgements to attractiveness.
+        result: receives the log and the truth.
+        target: final place of the result, for the suggested next command.
 
     Raises:
-        PosbiasError: the labels cannot be read, or do not suffice.
+        PosbiasError: labels cannot be read, or are too few.
     """
     result.content["schema"] = "posbias.simulation"
     if labels is None:
@@ -52,9 +52,9 @@ def simulate(
             result.reasons.append(reason("queries-left-out", {"left_out": left_out}, queries=of, positions=positions))
         world = judged_world(judgements, options, how)
     sessions, counted = 0, list[pl.DataFrame]()
-    parquet: Any = import_module("pyarrow.parquet")  # only here: importing it takes time, and it has no types
+    parquet: Any = import_module("pyarrow.parquet")  # slow to import, and untyped
     with result.progress.stage("simulating", options.n_sessions, unit="sessions") as stage, ExitStack() as opened:
-        writer: Any = None  # of one row group for each block
+        writer: Any = None  # writes one row group per block
         for block in simulation.simulate_blocks(options, world):
             counted.append(simulation.count_cells(options, block))
             rows = cast("Any", block.to_arrow())
@@ -73,7 +73,7 @@ def simulate(
         "attractiveness_truth.parquet": simulation.true_attractiveness(options, world),
     }
     for name, table in truth.items():
-        if table.columns:  # else the model has nothing of the kind
+        if table.columns:  # empty if the model has no such parameters
             table.write_parquet(result.folder / name)
     totals = {"sessions": sessions, **counts.select(pl.sum("impressions", "clicks")).row(0, named=True)}
     result.content["simulated"] = totals
@@ -85,12 +85,12 @@ def simulate(
         user = " --user user" * (options.users > 0)
         result.next = f"posbias interleave {log} --team team{ranks}{user} -o verdict"
     elif options.model in CELL_MODELS:
-        flags = {  # of the command that estimates what is known about this log
+        flags = {  # of the command that estimates the true propensities
             "--model ubm": options.model == "ubm",
             "--timestamp timestamp --period day": options.feedback_strength > 0 and options.updates_per_day == 1,
             "--timestamp timestamp": options.updates_per_day > 1,
             "--stratify segment": options.segments > 1,
-            "--context device": bool(options.contexts) and options.model == "pbm",  # contexts are fitted within PBM
+            "--context device": bool(options.contexts) and options.model == "pbm",  # contexts require PBM
             **{f"--cell {quote(column.name)}": True for column in options.cell_columns},
         }
         result.next = " ".join(["posbias run", log, *(flag for flag, holds in flags.items() if holds), "-o result"])
@@ -101,7 +101,7 @@ def simulate(
 
 
 def _rates_table(options: SimulationOptions, counts: pl.DataFrame, propensities: pl.DataFrame) -> list[Printed]:
-    """Click rates beside the truth that they are often taken for; where no more than the cell makes that."""
+    """Print click rates by cell, beside the true propensity if it depends on the cell alone."""
     names = [column.name for column in options.cell_columns]
     cells = counts.group_by("position", *names).agg(pl.sum("impressions", "clicks")).sort(*names, "position")
     cells = cells.with_columns(rate=pl.col("clicks") / pl.col("impressions"))
@@ -123,16 +123,16 @@ def _rates_table(options: SimulationOptions, counts: pl.DataFrame, propensities:
 
 
 def read_labels(name: str) -> tuple[pl.DataFrame, dict[str, str]]:
-    """Read graded labels: query, doc, label, and whatever numeric columns there are, as features.
+    """Read graded labels: `query`, `doc`, `label`, and further columns as features.
 
-    Text that holds numbers throughout, as all columns of CSV may, counts as numeric.
+    Text columns that hold only numbers are cast to Float64.
 
     Returns:
-        The table, and path by digest of its files.
+        The table, and the paths of its files by digest.
 
     Raises:
-        LogFormatError: the file is missing or cannot be read.
-        SchemaError: it lacks one of the three columns.
+        LogFormatError: the file is missing or unreadable.
+        SchemaError: one of the three columns is missing or ambiguous.
     """
     sources = find_sources([name], "Name a table of query, doc and label.")
     with reading(sources):
