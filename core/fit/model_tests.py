@@ -74,7 +74,7 @@ from posbias.core.counts.checks import NUMBER_ABOVE, ClicksAbove, CountedPages
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import Strata, SufficientStatistics
 from posbias.core.models import click_model_names, get_click_model
-from posbias.core.models.page_matrices import MOST_RANKS, UNIT, PagesInMemory, log_of_clicks, page_batches
+from posbias.core.models.page_matrices import MOST_RANKS, UNIT, PagesInMemory, click_log_likelihood, page_batches
 from posbias.core.models.position_based import ClickRateModel
 from posbias.core.schema import PAIR, POSITION, QUERY, SESSION, Length
 from posbias.core.standard_errors import contrasts
@@ -464,7 +464,9 @@ def compare_models(pages: pl.DataFrame, fitted: str) -> OtherModels | None:
 
         model = get_click_model(name)
         parameters = fit(model, training_pages, EMOptions(passes=_PASSES), lambda: None).parameters
-        return by_query([log_of_clicks(model.given_clicks(parameters, batch), batch).sum(axis=1) for batch in batches])
+        return by_query(
+            [click_log_likelihood(model.given_clicks(parameters, batch), batch).sum(axis=1) for batch in batches]
+        )
 
     impressions = by_query([batch.shown.sum(axis=1) for batch in batches])
     own, *others = map(log_likelihood, names)

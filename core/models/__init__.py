@@ -1,7 +1,7 @@
-"""Click models: how likely each click on a page is. A line in `choices` names each.
+"""Click models: the probability of each click on a page.
 
-Those below `FactorisedModel` say how an impression maps to an examination cell, P(click) = theta_cell * gamma_pair:
-they are what propensities are estimated for. The others are judged beside them.
+Propensities are estimated for subclasses of `FactorisedModel`, which map impressions to examination cells,
+P(click) = theta_cell * gamma_pair. All are listed in `choices`, and compared by held-out clicks.
 """
 
 from abc import abstractmethod
@@ -26,57 +26,53 @@ THETA = "examination"
 class ClickModel(Plugin):
     """A model of the clicks on a results page, from the top down.
 
-    All its parameters are probabilities that are decided by impressions, so that EM divides, for each of them, the
-    expected number of decisions in its favour by that of all (`expected`). Where these do not depend on the parameters
-    (`closed_form`), the first division is the maximum of the likelihood.
+    All parameters are probabilities of Bernoulli trials, so that EM divides the expected successes of each parameter by
+    its expected trials (`expected`). Where these do not depend on the parameters (`closed_form`), the first M-step is
+    the maximum of the likelihood.
     """
 
     reference: str  # the paper that is followed
-    about: str  # what it says, in a line of help
-    parameters: tuple[Parameter, ...]  # them, by their names
-    unit_columns: tuple[str, ...] = PAIR  # what has a parameter by unit of its own
+    about: str  # a line of help
+    parameters: tuple[Parameter, ...]
+    unit_columns: tuple[str, ...] = PAIR  # columns of a unit, which has its own parameters of shape "unit"
     closed_form: ClassVar[bool] = False  # whether one pass over the log estimates it
-    # What a click depends on beside its unit, `position` and perhaps `previous_click`, where it depends on nothing
-    # else on its page, so that impressions can be counted whatever page they are on, and the model be fitted from
-    # statistics that tell these apart; none where it needs whole pages
+    # The columns on which a click depends besides its unit, `position` and perhaps `previous_click`: counts by these
+    # columns are sufficient. Empty for models that need whole pages.
     statistics_columns: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
-        """Sums by parameter, given all clicks of the pages: the expectation step, not yet weighted.
+        """E-step: expected trials and successes of each impression by parameter, shape (N, L), given all clicks.
 
-        Args:
-            parameters: as they are.
-            pages: with clicks.
+        Without weights; any value where padded.
         """
 
     def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """P(C_r = 1 | c_1 .. c_(r-1)), shape (N, L); any value where padded.
 
-        That of `click_probability` where clicks do not depend on those above.
+        By default `click_probability`, for models without dependence on the clicks above.
         """
         return self.click_probability(parameters, pages)
 
     def certain(self, pages: PageBatch) -> Flags:
-        """Impressions that say the same whatever the parameters, so that EM adds them up only once, shape (N, L).
+        """Impressions whose `expected` does not depend on the parameters, summed only once by EM, shape (N, L).
 
-        On each page the top, nothing or all: so that P(clicks) is the product of what these decide, x or 1 - x of
-        each parameter, and of the probability of the rest of the page, from its first impression on, as if it were a
-        page of its own.
+        The first impressions of a page, none or all, such that P(clicks) is the product of their likelihood, x or 1 - x
+        of each parameter, and of the probability of the rest as a page of its own.
         """
         return np.zeros(pages.shown.shape, dtype=np.bool_)
 
     @abstractmethod
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """P(C_r = 1) whatever was clicked above, shape (N, L); the clicks of the pages are not looked at."""
+        """P(C_r = 1), marginal over the clicks above, shape (N, L); does not depend on `pages.click`."""
 
     def relevance(self, parameters: Parameters) -> Floats | None:
-        """Value to rank documents by, shape (J + 1,): attractiveness, times satisfaction where the model has it.
+        """Value to rank documents by, shape (J + 1,): attractiveness, times satisfaction if the model has it.
 
-        None where the model does not tell documents apart, or not without their position.
+        None for models without parameters by document, and for those by document and position.
         """
-        of_units = [parameters[parameter.name] for parameter in self.parameters if parameter.shape == "unit"]
-        return reduce(mul, of_units) if of_units and self.unit_columns == PAIR else None
+        by_unit = [parameters[parameter.name] for parameter in self.parameters if parameter.shape == "unit"]
+        return reduce(mul, by_unit) if by_unit and self.unit_columns == PAIR else None
 
     def sample(self, parameters: Parameters, pages: PageBatch, rng: np.random.Generator) -> Flags:
         """Draw clicks from the top down, shape (N, L)."""
@@ -88,14 +84,14 @@ class ClickModel(Plugin):
 
 
 class ExaminationModel(ClickModel):
-    """A click model in which a document must be examined to be clicked. Others have no propensities at all."""
+    """A click model in which a document must be examined to be clicked. Other models have no propensities."""
 
     @abstractmethod
     def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """P(E_r = 1 | c_1 .. c_(r-1)), in [0, 1], shape (N, L); any value where padded."""
 
     def given_clicks(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """P(E_r = 1 | clicks above) times attractiveness."""
+        """Return P(E_r = 1 | clicks above) times attractiveness, shape (N, L)."""
         return self.examination(parameters, pages) * parameters[ATTRACTIVENESS.name][pages.unit]
 
 
@@ -109,13 +105,13 @@ class FactorisedModel(Plugin):
     """
 
     reference: ClassVar[str]  # the paper that introduced it
-    # The columns that make up a cell, whole numbers, the position first
+    # The columns of a cell, whole numbers, the position first
     cell_columns: ClassVar[tuple[str, ...]] = (POSITION,)
-    needs_session: ClassVar[bool] = False  # whether a cell depends on what else happened on the page
+    needs_session: ClassVar[bool] = False  # whether a cell depends on other impressions of the page
 
     @property
     def beside_position(self) -> str:
-        """Variables of a cell beside its position, in words; empty where there are none."""
+        """Cell columns besides the position, for messages; empty if there are none."""
         columns = [name for name in self.cell_columns if name != POSITION]
         return f"{' and '.join(columns)} (--model {self.name})" if columns else ""
 
@@ -124,15 +120,18 @@ class FactorisedModel(Plugin):
         """Add the cell columns to impressions (session, position, click, ...)."""
 
     def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
-        """Add the cell columns to impressions in memory, whose rows may change their order, where that is faster."""
+        """Add the cell columns to impressions in memory, in any order of rows; subclasses may be faster."""
         return self.with_cells(nw.from_native(impressions.lazy())).to_native().collect()
 
 
 class FactorisedClickModel(FactorisedModel, ExaminationModel):
-    """A factorised model that also says how likely the clicks of a page are, so that it is judged beside others."""
+    """A factorised model of whole pages, which can be compared with other click models."""
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
-        """A click was examined and attractive; without a click each is expected given that not both are."""
+        """Clicks are examined and attractive; without a click, P(E = 1, A = 0) and P(E = 0, A = 1) over 1 - P(click).
+
+        Every impression is a trial of both parameters.
+        """
         theta, gamma = self.examination(parameters, pages), parameters[ATTRACTIVENESS.name][pages.unit]
         no_click = 1 - np.minimum(theta * gamma, _LARGEST_CLICK_PROBABILITY)
         one = np.ones(theta.shape)
@@ -142,7 +141,7 @@ class FactorisedClickModel(FactorisedModel, ExaminationModel):
         }
 
     def certain(self, pages: PageBatch) -> Flags:
-        """The counts of impressions by themselves that were clicked: examined and attractive."""
+        """Clicked impressions of single-impression pages: examined and attractive."""
         return pages.click if pages.n_ranks == 1 else super().certain(pages)
 
 

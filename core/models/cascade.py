@@ -1,8 +1,8 @@
-"""Users who go down a page and may leave after each document: what clicks say of how far they went.
+"""Cascade models: users go down a page and may leave after each document.
 
     P(E_1 = 1) = 1,  P(C_r = 1 | E_r = 1) = a_r,  P(E_(r+1) = 1 | E_r = 1, C_r = c) = k_r(c),  E_(r+1) = 0 if E_r = 0
 
-k_r(0) after a document that was skipped, k_r(1) after one that was clicked: in these the cascade models differ.
+The models differ in the probability of continuation after a skipped document, k_r(0), and after a click, k_r(1).
 
 Sources: Craswell et al. 2008; Chuklin, Markov & de Rijke 2015, chapters 3 and 4.
 """
@@ -22,32 +22,32 @@ _LEAST = 1e-12
 
 @dataclass(frozen=True)
 class StatePosterior:
-    """Posterior probabilities of a user's states given all clicks of a page, shape (N, L) each."""
+    """Posterior of examination and continuation given all clicks of a page, shape (N, L) each."""
 
     examined: Floats  # P(E_r = 1 | c)
     went_on: Floats  # P(E_(r+1) = 1 | E_r = 1, c)
-    followed: Flags  # whether there is an impression below, so that going on means something
+    followed: Flags  # whether there is an impression below, without which continuation has no trial
 
 
 class CascadeModel(ExaminationModel):
-    """A model in which a document is examined only after the one above it."""
+    """A model in which a document is examined only if the document above was."""
 
-    decided_above: ClassVar[bool] = False  # whether all that lies above the last click of a page is decided
-    leaves_after_skip: ClassVar[bool] = True  # else all of a page without clicks is decided, too
+    certain_above_click: ClassVar[bool] = False  # whether impressions above the last click of a page are certain
+    leaves_after_skip: ClassVar[bool] = True  # otherwise pages without clicks are certain, too
 
     @abstractmethod
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
-        """P(E_(r+1) = 1 | E_r = 1, C_r), after a skip and after a click: k_r(0) and k_r(1), shape (N, L) each."""
+        """k_r(0) and k_r(1), shape (N, L) each."""
 
-    def continued(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:  # noqa: ARG002 - of models with more parameters
-        """Sums for all parameters but attractiveness, which may be among them where more is known of it."""
+    def other_ratios(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:  # noqa: ARG002 - of models with more parameters
+        """Trials and successes of all parameters but attractiveness, which they may replace."""
         return {}
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
-        """Attractiveness is decided wherever a document was examined, in its favour by a click."""
+        """Examined documents are trials of attractiveness, clicks are successes."""
         posterior = self.posterior(parameters, pages)
         attractiveness = Ratio(pages.click.astype(np.float64), posterior.examined)
-        return {ATTRACTIVENESS.name: attractiveness} | self.continued(parameters, pages, posterior)
+        return {ATTRACTIVENESS.name: attractiveness} | self.other_ratios(parameters, pages, posterior)
 
     def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:
         """P(E_r = 1 | c_1 .. c_(r-1)), shape (N, L).
@@ -58,15 +58,13 @@ class CascadeModel(ExaminationModel):
         after_skip, after_click = self.continuation(parameters, pages)
         examined = np.ones(pages.click.shape)
         for rank in range(pages.n_ranks - 1):
-            now, a = examined[:, rank], attractiveness[:, rank]
-            still = now * (1 - a) / np.maximum(1 - now * a, _LEAST)
-            examined[:, rank + 1] = np.where(
-                pages.click[:, rank], after_click[:, rank], after_skip[:, rank] * np.minimum(still, 1.0)
-            )
+            e, a = examined[:, rank], attractiveness[:, rank]
+            skipped = np.minimum(e * (1 - a) / np.maximum(1 - e * a, _LEAST), 1.0)
+            examined[:, rank + 1] = np.where(pages.click[:, rank], after_click[:, rank], after_skip[:, rank] * skipped)
         return examined
 
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """P(E_r = 1) times attractiveness: e_1 = 1, e_(r+1) = e_r (a_r k_r(1) + (1 - a_r) k_r(0))."""
+        """Return e_r a_r, with e_1 = 1, e_(r+1) = e_r (a_r k_r(1) + (1 - a_r) k_r(0)), shape (N, L)."""
         a, (after_skip, after_click) = parameters[ATTRACTIVENESS.name][pages.unit], self.continuation(parameters, pages)
         goes_on = a * after_click + (1 - a) * after_skip
         examined = np.ones(a.shape)
@@ -77,7 +75,7 @@ class CascadeModel(ExaminationModel):
         """The posterior given all clicks of the pages.
 
         With b_r = P(no click from r on | E_r = 1) = (1 - a_r) (k_r(0) b_(r+1) + 1 - k_r(0)), 1 below the page:
-        a user who was at r, with no click below, went on with probability k_r b_(r+1) / (k_r b_(r+1) + 1 - k_r).
+        without a click below r, P(E_(r+1) = 1 | E_r = 1, c) = k_r b_(r+1) / (k_r b_(r+1) + 1 - k_r); else it is 1.
         """
         attractiveness = parameters[ATTRACTIVENESS.name][pages.unit]
         after_skip, after_click = self.continuation(parameters, pages)
@@ -99,31 +97,31 @@ class CascadeModel(ExaminationModel):
         return StatePosterior(examined * shown, went_on, followed)
 
     def certain(self, pages: PageBatch) -> Flags:
-        """Above the last click of a page; all of a page without clicks where nobody leaves after a skip."""
-        if not self.decided_above:
+        """Impressions above the last click of a page; all of pages without clicks if nobody leaves after a skip."""
+        if not self.certain_above_click:
             return super().certain(pages)
-        from_here = np.cumsum(pages.click[:, ::-1], axis=1, dtype=np.int64)[:, ::-1]  # clicks on each and below it
-        above_last_click = from_here - pages.click > 0
+        clicks_from = np.cumsum(pages.click[:, ::-1], axis=1, dtype=np.int64)[:, ::-1]  # on the impression and below
+        above_last_click = clicks_from - pages.click > 0
         if self.leaves_after_skip:
             return above_last_click
-        return above_last_click | (pages.shown & (from_here[:, :1] == 0))
+        return above_last_click | (pages.shown & (clicks_from[:, :1] == 0))
 
     def sample(self, parameters: Parameters, pages: PageBatch, rng: np.random.Generator) -> Flags:
         """Draw examination and clicks from the top down."""
         attractiveness = parameters[ATTRACTIVENESS.name][pages.unit]
         after_skip, after_click = self.continuation(parameters, pages)
         click = np.zeros(pages.shown.shape, dtype=np.bool_)
-        here = np.ones(pages.n_pages, dtype=np.bool_)
+        examines = np.ones(pages.n_pages, dtype=np.bool_)
         for rank in range(pages.n_ranks):
             drawn = rng.random((2, pages.n_pages))
-            clicked = here & pages.shown[:, rank] & (drawn[0] < attractiveness[:, rank])
+            clicked = examines & pages.shown[:, rank] & (drawn[0] < attractiveness[:, rank])
             click[:, rank] = clicked
-            here &= drawn[1] < np.where(clicked, after_click[:, rank], after_skip[:, rank])
+            examines &= drawn[1] < np.where(clicked, after_click[:, rank], after_skip[:, rank])
         return click
 
 
 class CascadeOfOneClickModel(CascadeModel):
-    """CM: k(0) = 1, k(1) = 0. A second click on a page is impossible."""
+    """CM: k(0) = 1, k(1) = 0. Second clicks on a page are impossible."""
 
     name = "cm"
     reference = "Craswell et al. 2008 (WSDM)"
@@ -133,17 +131,17 @@ class CascadeOfOneClickModel(CascadeModel):
     statistics_columns = (POSITION, PREVIOUS_CLICK)
 
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:  # noqa: ARG002 - fixed
-        """1 after a skip, 0 after a click."""
+        """Return k(0) = 1 and k(1) = 0."""
         return np.ones(pages.unit.shape), np.zeros(pages.unit.shape)
 
-    def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:  # noqa: ARG002 - nothing to find
-        """1 down to the first click, then 0."""
+    def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:  # noqa: ARG002 - not estimated
+        """Return 1 down to the first click, then 0."""
         return ((pages.previous_click == 0) & pages.shown).astype(np.float64)
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
-        """All is examined down to the first click; what comes below, even clicks, says nothing."""
-        seen = self.examination(parameters, pages)
-        return {ATTRACTIVENESS.name: Ratio(pages.click * seen, seen)}
+        """Impressions down to the first click are trials; impressions and clicks below are ignored."""
+        examined = self.examination(parameters, pages)
+        return {ATTRACTIVENESS.name: Ratio(pages.click * examined, examined)}
 
 
 CONTINUATION_BY_POSITION = Parameter("continuation", "position")
@@ -152,24 +150,24 @@ CONTINUATION_BY_POSITION = Parameter("continuation", "position")
 class DependentClickModel(CascadeModel):
     """DCM: k(0) = 1, k(1) = lambda_k, k the position.
 
-    By EM. The closed form of the paper takes everybody who does not click again for somebody who left at the last
-    click, so that lambda is too small, and attractiveness too large, on any number of pages.
+    By EM. The closed form of the paper assumes that users who do not click again left at the last click: its lambda is
+    too small, and its attractiveness too large, on any number of pages.
     """
 
     name = "dcm"
     reference = "Guo, Liu & Wang 2009 (WSDM), by maximum likelihood"
     about = "users go on after a click, as often as its position says"
     parameters = (ATTRACTIVENESS, CONTINUATION_BY_POSITION)
-    decided_above, leaves_after_skip = True, False
+    certain_above_click, leaves_after_skip = True, False
 
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
-        """1 after a skip, lambda after a click."""
+        """Return k(0) = 1 and k(1) = lambda of the position."""
         return np.ones(pages.unit.shape), at_position(parameters[CONTINUATION_BY_POSITION.name], pages.position)
 
-    def continued(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:  # noqa: ARG002 - in the posterior
-        """Every click that has a document below decides whether its user goes on."""
-        decided = (pages.click & posterior.followed).astype(np.float64)
-        return {CONTINUATION_BY_POSITION.name: Ratio(decided * posterior.went_on, decided)}
+    def other_ratios(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:  # noqa: ARG002 - in the posterior
+        """Clicks with a document below are trials of lambda."""
+        trials = (pages.click & posterior.followed).astype(np.float64)
+        return {CONTINUATION_BY_POSITION.name: Ratio(trials * posterior.went_on, trials)}
 
 
 AFTER_SKIP = Parameter("continuation_after_skip", "one", start=0.9)
@@ -180,8 +178,8 @@ AFTER_RELEVANT = Parameter("continuation_after_relevant_click", "one", start=0.3
 class ClickChainModel(CascadeModel):
     """CCM: k(0) = tau_1, k(1) = tau_2 (1 - a_qd) + tau_3 a_qd.
 
-    Attractiveness and relevance are one here: after a click the document turns out relevant with probability a_qd, so
-    that whether users go on says something about it, too.
+    Attractiveness and relevance are the same here: a clicked document is relevant with probability a_qd, so that
+    continuation after a click is informative on a_qd, too.
     """
 
     name = "ccm"
@@ -190,33 +188,36 @@ class ClickChainModel(CascadeModel):
     parameters = (ATTRACTIVENESS, AFTER_SKIP, AFTER_IRRELEVANT, AFTER_RELEVANT)
 
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
-        """Tau 1 after a skip; tau 2 or tau 3 after a click, by relevance."""
+        """Return k(0) = tau_1 and k(1) = tau_2 (1 - a) + tau_3 a."""
         skipped, irrelevant, relevant = (
             float(parameters[tau.name]) for tau in (AFTER_SKIP, AFTER_IRRELEVANT, AFTER_RELEVANT)
         )
         a = parameters[ATTRACTIVENESS.name][pages.unit]
         return np.full(a.shape, skipped), irrelevant * (1 - a) + relevant * a
 
-    def continued(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:
-        """The expected relevance of a clicked document follows from whether its user went on."""
+    def other_ratios(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:
+        """Clicks with a document below are a second trial of attractiveness, and trials of tau_2 or tau_3.
+
+        P(relevant, went on | c) and P(relevant, left | c) follow from P(went on | c).
+        """
         irrelevant, relevant = (float(parameters[tau.name]) for tau in (AFTER_IRRELEVANT, AFTER_RELEVANT))
-        decided = pages.click & posterior.followed
-        a, on = parameters[ATTRACTIVENESS.name][pages.unit[decided]], posterior.went_on[decided]
+        mask = pages.click & posterior.followed
+        a, on = parameters[ATTRACTIVENESS.name][pages.unit[mask]], posterior.went_on[mask]
         k = irrelevant * (1 - a) + relevant * a
         relevant_on, relevant_off = on * a * relevant / k, (1 - on) * a * (1 - relevant) / (1 - k)
 
-        def there(values: Floats) -> Floats:
-            everywhere = np.zeros(decided.shape)
-            everywhere[decided] = values
-            return everywhere
+        def unmasked(values: Floats) -> Floats:
+            array = np.zeros(mask.shape)
+            array[mask] = values
+            return array
 
-        clicked, was_relevant = decided.astype(np.float64), there(relevant_on + relevant_off)
+        clicked, was_relevant = mask.astype(np.float64), unmasked(relevant_on + relevant_off)
         skipped = posterior.examined * (posterior.followed & ~pages.click)
         return {
             ATTRACTIVENESS.name: Ratio(pages.click + was_relevant, posterior.examined + clicked),
             AFTER_SKIP.name: Ratio(skipped * posterior.went_on, skipped),
-            AFTER_IRRELEVANT.name: Ratio(there(on - relevant_on), clicked - was_relevant),
-            AFTER_RELEVANT.name: Ratio(there(relevant_on), was_relevant),
+            AFTER_IRRELEVANT.name: Ratio(unmasked(on - relevant_on), clicked - was_relevant),
+            AFTER_RELEVANT.name: Ratio(unmasked(relevant_on), was_relevant),
         }
 
 
@@ -231,15 +232,15 @@ class DynamicBayesianNetworkModel(CascadeModel):
     reference = "Chapelle & Zhang 2009 (WWW)"
     about = "users go on until a document satisfies them, or they have had enough"
     parameters = (ATTRACTIVENESS, SATISFACTION, CONTINUATION)
-    decided_above = True  # whoever clicks went on past it, and was not satisfied by it
+    certain_above_click = True  # users went on past all impressions above the last click, unsatisfied
 
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
-        """Gamma after a skip, gamma (1 - s) after a click."""
+        """Return k(0) = gamma and k(1) = gamma (1 - s)."""
         gamma = float(parameters[CONTINUATION.name])
         return np.full(pages.unit.shape, gamma), gamma * (1 - parameters[SATISFACTION.name][pages.unit])
 
-    def continued(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:
-        """Who leaves after a click was satisfied, or was not and had enough: s or (1 - s) (1 - gamma) of 1 - k(1)."""
+    def other_ratios(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:
+        """P(satisfied | click, left) = s / (1 - k(1)); clicks that do not satisfy, and skips, are trials of gamma."""
         gamma, s = float(parameters[CONTINUATION.name]), parameters[SATISFACTION.name][pages.unit]
         clicked = (pages.click & posterior.followed).astype(np.float64)
         skipped = posterior.examined * posterior.followed * ~pages.click
@@ -253,8 +254,8 @@ class DynamicBayesianNetworkModel(CascadeModel):
 class SimplifiedDBNModel(DynamicBayesianNetworkModel):
     """SDBN: k(0) = 1, k(1) = 1 - s_qd.
 
-    By EM. The closed form of the paper takes everybody who does not click again for satisfied by the last click, so
-    that satisfaction and attractiveness are too large, on any number of pages.
+    By EM. The closed form of the paper assumes that users who do not click again were satisfied by the last click: its
+    satisfaction and attractiveness are too large, on any number of pages.
     """
 
     name = "sdbn"
@@ -264,10 +265,10 @@ class SimplifiedDBNModel(DynamicBayesianNetworkModel):
     leaves_after_skip = False
 
     def continuation(self, parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats]:
-        """1 after a skip, after a click whoever is not satisfied."""
+        """Return k(0) = 1 and k(1) = 1 - s."""
         return np.ones(pages.unit.shape), 1 - parameters[SATISFACTION.name][pages.unit]
 
-    def continued(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:  # noqa: ARG002 - in the posterior
-        """Every click that has a document below decides whether its user is satisfied."""
-        decided = (pages.click & posterior.followed).astype(np.float64)
-        return {SATISFACTION.name: Ratio(decided * (1 - posterior.went_on), decided)}
+    def other_ratios(self, parameters: Parameters, pages: PageBatch, posterior: StatePosterior) -> dict[str, Ratio]:  # noqa: ARG002 - in the posterior
+        """Clicks with a document below are trials of satisfaction."""
+        trials = (pages.click & posterior.followed).astype(np.float64)
+        return {SATISFACTION.name: Ratio(trials * (1 - posterior.went_on), trials)}

@@ -1,22 +1,22 @@
-"""Expectation maximisation of a click model over pages, and the closed forms, which are its first division.
+"""Expectation maximisation of a click model over pages, which ends after one M-step for closed forms.
 
-    parameter = (s v + sum of weight * favourable) / (s + sum of weight * decided)
+    parameter = (s v + sum of weight * successes) / (s + sum of weight * trials)
 
-over all impressions that decide it; s and v are the strength and the mean of its prior. Parameters by unit have one,
-given or estimated from the log; those that all units share need none.
+with the expected trials of the parameter in each impression, and their successes; s and v are the strength and the mean
+of its prior. Parameters by unit have a prior, given or estimated from the log; shared parameters have none.
 
 Sources: Dempster, Laird & Rubin 1977; Varadhan & Roland 2008 (SQUAREM); Chuklin, Markov & de Rijke 2015, chapter 4.
 
-A pass over pages adds up how often each parameter was decided, and how often in its favour: impression by impression,
-in their order, so that sums by unit do not depend on what is a batch. One batch is in memory at a time: threads would
-gain little, as most steps are short, and hold several.
+A pass over the pages sums the expected trials and successes impression by impression, in their order, so that sums by
+unit do not depend on the division into batches. A single batch is in memory at a time: threads would gain little, as
+most steps are short, and would need several.
 
-Standard errors of what all documents share, by the jackknife over groups of queries.
+Standard errors of shared parameters, by the jackknife over groups of queries:
 
     Var(x) = (G - 1) / G  sum_g (x_(g) - mean of x_(1) .. x_(G))^2
 
 x_(g) is the estimate without the queries of group g. Parameters by unit are estimated anew each time, so that their
-errors are in it; priors stay those of the whole log. It has G - 1 degrees of freedom.
+errors are included; priors stay those of the whole log. Var(x) has G - 1 degrees of freedom.
 
 Source: Shao & Tu 1995, The Jackknife and Bootstrap, section 2.3 (delete-d, in groups).
 """
@@ -37,15 +37,15 @@ from posbias.core.models.page_matrices import Certain, PageBatch, Parameter, Par
 from posbias.core.schema import POSITION, PREVIOUS_CLICK
 
 _FIRST_PRIOR = BetaPrior(0.5, 2.0)
-_MOST_PRIORS = 41  # estimates of the prior, each from where EM came to rest
-_PRIOR_CHANGE = 0.005  # of its mean, and of how far it draws a usual parameter: predictions do not notice less
+_MOST_PRIORS = 41  # estimates of the prior, each after EM has converged
+_PRIOR_CHANGE = 0.005  # of the mean, and of the shrinkage of a typical parameter: predictions do not notice less
 _LONGEST_LEAP = 8.0  # in steps of a prior
-_MOST_LEAPS = 6  # which may go to and fro around where the steps themselves come to rest
+_MOST_LEAPS = 6  # further leaps may oscillate about the fixed point of the steps
 _TINY = 1e-300
 
 
 class TrainingPages(Protocol):
-    """The pages of a log, batch by batch, as often as they are read."""
+    """Pages of a log in batches, which can be iterated over repeatedly."""
 
     @property
     def n_units(self) -> int:
@@ -58,25 +58,25 @@ class TrainingPages(Protocol):
         ...
 
     def __iter__(self) -> Iterator[PageBatch]:
-        """The batches, always in the same order; small ones are faster."""
+        """Iterate over the batches, always in the same order; small batches are faster."""
         ...
 
     def uncertain(self, certain: Certain) -> "TrainingPages":
-        """The pages without the impressions that say the same whatever the parameters; see `ClickModel.certain`."""
+        """The pages without their certain impressions; see `ClickModel.certain`."""
         ...
 
     def signatures(self, columns: Sequence[str]) -> Signatures:
-        """Units with equal rows once; `columns` are those that tell rows apart, `position` and `previous_click`."""
+        """Group units with equal rows; rows are distinguished by `columns`, of `position` and `previous_click`."""
         ...
 
 
 @dataclass(frozen=True)
 class ModelEstimate:
-    """A click model with its parameters."""
+    """Estimated parameters of a click model."""
 
     parameters: Parameters
     priors: dict[str, BetaPrior]  # of the parameters by unit
-    decided: dict[str, Floats]  # expected number of decisions of the shared parameters that were estimated
+    trials: dict[str, Floats]  # expected trials of the shared parameters, without fixed parameters
     passes: int  # over the pages
     converged: bool
 
@@ -87,37 +87,37 @@ class EMOptions:
 
     prior: BetaPrior | None = None  # of parameters by unit; None estimates it from the log
     passes: int = 1000  # over the pages, at most
-    tolerance: float = 1e-8  # gain in log-likelihood per impression over a cycle of three passes, at which they end
-    fixed: Mapping[str, Floats] = field(default_factory=dict[str, Floats])  # parameters that are given
-    start: ModelEstimate | None = None  # where EM begins, and with which priors, which then stay
-    left_out: Flags | None = None  # shape (J + 1,), units whose pages do not count
+    tolerance: float = 1e-8  # convergence: gain in log-likelihood per impression over a cycle of three passes
+    fixed: Mapping[str, Floats] = field(default_factory=dict[str, Floats])  # known parameters
+    start: ModelEstimate | None = None  # start values, and fixed priors
+    left_out: Flags | None = None  # shape (J + 1,), units whose pages are left out
 
 
 @dataclass
 class Sums:
-    """Expected decisions over all batches."""
+    """Expected trials over all batches."""
 
     ratios: dict[str, Ratio]  # by parameter, in its shape
-    impressions: float = 0.0  # with their weights
-    log_likelihood: float = 0.0  # of all clicks, where it was computed
+    impressions: float = 0.0  # sum of weights
+    log_likelihood: float = 0.0  # of all clicks, if computed
 
     def add(self, parameter: Parameter, pages: PageBatch, rows: Ratio) -> None:
-        """Add rows of pages, shape (N, L), to the total of what the parameter differs by."""
+        """Add the ratios of impressions, shape (N, L), to those of the parameter, by its shape."""
         total = self.ratios[parameter.name]
-        for values, of_all in ((rows.favourable, total.favourable), (rows.decided, total.decided)):
+        for values, sums in ((rows.successes, total.successes), (rows.trials, total.trials)):
             if parameter.shape == "one":
-                of_all[...] += values.sum()
+                sums[...] += values.sum()
                 continue
             if parameter.shape == "unit":
                 index = pages.unit
             elif parameter.shape == "position":
                 index = pages.position
             else:
-                index = pages.position * of_all.shape[1] + pages.previous_click
-            np.add.at(of_all.reshape(-1), index.ravel(order="F"), values.ravel(order="F"))
+                index = pages.position * sums.shape[1] + pages.previous_click
+            np.add.at(sums.reshape(-1), index.ravel(order="F"), values.ravel(order="F"))
 
 
-def add_up(
+def expected_sums(
     model: ClickModel,
     parameters: Sequence[Parameter],
     values: Parameters,
@@ -129,77 +129,77 @@ def add_up(
     likelihood: bool = False,
     effective: bool = False,
 ) -> Sums:
-    """The E-step: `known`, and what pages say of some parameters of a model at given values.
+    """E-step: `known` plus the expected trials and successes of parameters, given all clicks.
 
     Args:
         model: the model.
-        parameters: of it.
-        values: of all its parameters.
+        parameters: of the model, whose sums are computed.
+        values: of all parameters of the model.
         pages: batches.
         known: sums to which those of the pages are added.
-        times: shape (J + 1,), how many units each unit of the pages stands for; None: one.
-        only_certain: whether only those impressions count that say the same at any values.
-        likelihood: whether the log-likelihood is computed, which takes half as long again.
-        effective: whether rows count as in `of_rows`, for the priors of parameters by unit.
+        times: shape (J + 1,), multiplicity of each unit; None: 1.
+        only_certain: whether to sum over certain impressions only; see `ClickModel.certain`.
+        likelihood: whether to compute the log-likelihood, which takes half as long again.
+        effective: whether to sum `effective_row_counts`, for the priors of parameters by unit.
     """
-    ratios = {name: Ratio(ratio.favourable.copy(), ratio.decided.copy()) for name, ratio in known.ratios.items()}
+    ratios = {name: Ratio(ratio.successes.copy(), ratio.trials.copy()) for name, ratio in known.ratios.items()}
     sums = replace(known, ratios=ratios)
     for batch in pages:
         weight = batch.row_weight * model.certain(batch) if only_certain else batch.row_weight
-        of_all_units = weight if times is None else weight * times[batch.unit]
+        total_weight = weight if times is None else weight * times[batch.unit]
         if likelihood:
-            logs = page_matrices.log_of_clicks(model.given_clicks(values, batch), batch)
-            sums.log_likelihood += float((of_all_units * logs).sum())
+            logs = page_matrices.click_log_likelihood(model.given_clicks(values, batch), batch)
+            sums.log_likelihood += float((total_weight * logs).sum())
         expected = model.expected(values, batch)
         for p in parameters:
             rows = expected[p.name]
             if effective:
-                rows = page_matrices.of_rows(rows, values[p.name][batch.unit])
-            sums.add(p, batch, rows.times(weight if p.shape == "unit" else of_all_units))
-        sums.impressions += float(of_all_units.sum())
+                rows = page_matrices.effective_row_counts(rows, values[p.name][batch.unit])
+            sums.add(p, batch, rows.times(weight if p.shape == "unit" else total_weight))
+        sums.impressions += float(total_weight.sum())
     return sums
 
 
 def fit(model: ClickModel, pages: TrainingPages, options: EMOptions, on_pass: Callable[[], None]) -> ModelEstimate:
-    """Find the parameters of a model.
+    """Estimate the parameters of a model.
 
-    EM, accelerated (SQUAREM): from two steps the change is extrapolated, unless that would descend. Where the prior is
-    estimated, that is done whenever EM has come to rest, until it changes nothing.
+    By EM, accelerated (SQUAREM): the change is extrapolated from two steps, unless the objective would fall. Priors are
+    estimated each time that EM has converged, until they no longer change.
 
     Args:
         model: the model.
         pages: to learn from.
-        options: how.
+        options: of the estimation.
         on_pass: called after each pass over the pages.
     """
     by_unit = [p.name for p in model.parameters if p.shape == "unit"]
-    # Where EM makes several passes over impressions that each stand for themselves, equal units stay equal.
-    alike = bool(model.statistics_columns) and not model.closed_form and options.fixed.keys().isdisjoint(by_unit)
-    problem = _Problem(model, pages.signatures(model.statistics_columns) if alike else pages, options, on_pass)
-    free, values = problem.free, problem.start
+    # Iterative EM over independent impressions: units of equal counts keep equal parameters.
+    grouped = bool(model.statistics_columns) and not model.closed_form and options.fixed.keys().isdisjoint(by_unit)
+    em = _EM(model, pages.signatures(model.statistics_columns) if grouped else pages, options, on_pass)
+    free, values = em.free, em.start
     if not free:
         return ModelEstimate(values, {}, {}, 0, converged=True)
     if model.closed_form:
-        problem.sum_up(values)
-        problem.estimate_priors({p.name: problem.sums.ratios[p.name] for p in problem.of_estimated_prior})
-        values, converged = problem.divided(values), True
+        em.e_step(values)
+        em.estimate_priors({p.name: em.sums.ratios[p.name] for p in em.of_estimated_prior})
+        values, converged = em.m_step(values), True
     else:
-        problem.add_certain(values)
+        em.add_certain(values)
         converged = False
         for _ in range(_MOST_PRIORS):
-            rested = problem.climb(values)
-            converged = rested and not problem.estimate_priors(problem.effective_counts(values))
-            if converged or not rested:
+            at_rest = em.climb(values)
+            converged = at_rest and not em.estimate_priors(em.effective_counts(values))
+            if converged or not at_rest:
                 break
-    decided = {p.name: problem.sums.ratios[p.name].decided for p in free if p.shape != "unit"}
-    if isinstance(problem.pages, Signatures):
-        of_unit = problem.pages.of_unit
+    trials = {p.name: em.sums.ratios[p.name].trials for p in free if p.shape != "unit"}
+    if isinstance(em.pages, Signatures):
+        of_unit = em.pages.of_unit
         values = dict(values) | {p.name: values[p.name][of_unit] for p in free if p.shape == "unit"}
-    return ModelEstimate(dict(values), problem.priors, decided, problem.passes, converged)
+    return ModelEstimate(dict(values), em.priors, trials, em.passes, converged)
 
 
-class _Problem:
-    """EM's map on the pages of a log, or on its signatures, each of which counts as often as it occurs."""
+class _EM:
+    """EM on the pages of a log, or on its signatures with their multiplicities."""
 
     def __init__(
         self, model: ClickModel, pages: TrainingPages | Signatures, options: EMOptions, on_pass: Callable[[], None]
@@ -217,8 +217,8 @@ class _Problem:
         self.pages, self._left_out = pages, left_out
         self._model, self._options, self._on_pass = model, options, on_pass
         self._times = pages.multiplicity if isinstance(pages, Signatures) else None  # shape (J + 1,)
-        self._add_up = partial(add_up, model, times=self._times)
-        # How many parameters each value stands for
+        self._expected_sums = partial(expected_sums, model, times=self._times)
+        # Multiplicity of each value
         self._copies = {
             p.name: self._times if p.shape == "unit" and self._times is not None else 1.0 for p in self.free
         }
@@ -231,53 +231,53 @@ class _Problem:
             self.priors, self.start = dict(options.start.priors), dict(options.start.parameters)
             if isinstance(pages, Signatures):  # equal units have equal values: those of any unit of each signature
                 unit = np.full(pages.n_units + 1, len(pages.of_unit) - 1)
-                unit[pages.of_unit] = np.arange(len(pages.of_unit))  # the last gets the unit that was never seen
+                unit[pages.of_unit] = np.arange(len(pages.of_unit))  # the last signature gets the unit never seen
                 self.start |= {p.name: self.start[p.name][unit] for p in by_unit}
 
     def _batches(self) -> Iterator[PageBatch]:
-        """The batches; pages that are left out weigh nothing."""
+        """The batches, with weight 0 for pages that are left out."""
         out = self._left_out
         if out is None:
             return iter(self.pages)
-        return (replace(one, weight=np.where(out[one.unit[:, 0]], 0.0, one.weight)) for one in self.pages)
+        return (replace(batch, weight=np.where(out[batch.unit[:, 0]], 0.0, batch.weight)) for batch in self.pages)
 
     def add_certain(self, values: Parameters) -> None:
-        """Add up what some impressions say whatever the parameters, and go on with the others."""
-        self._known = self._add_up(self.free, values, self._batches(), self._known, only_certain=True)
+        """Sum over the certain impressions once, and iterate over the others."""
+        self._known = self._expected_sums(self.free, values, self._batches(), self._known, only_certain=True)
         self.pages = self.pages.uncertain(self._model.certain)
 
-    def sum_up(self, values: Parameters, *, likelihood: bool = False) -> None:
-        """The E-step at these values."""
-        self.sums = self._known  # the memory of the last ones is needed for the new ones
-        self.sums = self._add_up(self.free, values, self._batches(), self._known, likelihood=likelihood)
+    def e_step(self, values: Parameters, *, likelihood: bool = False) -> None:
+        """Compute the sums at these values."""
+        self.sums = self._known  # frees the memory of the last sums
+        self.sums = self._expected_sums(self.free, values, self._batches(), self._known, likelihood=likelihood)
         self.passes += 1
         self._on_pass()
 
-    def divided(self, values: Parameters) -> dict[str, Floats]:
-        """The M-step from the last sums; what nothing decides keeps its value."""
-        divided: dict[str, Floats] = {}
+    def m_step(self, values: Parameters) -> dict[str, Floats]:
+        """Divide successes by trials of the last sums; parameters without trials keep their values."""
+        updated: dict[str, Floats] = {}
         for p in self.free:
             ratio, before = _with_prior(self.sums.ratios[p.name], self.priors.get(p.name)), np.array(values[p.name])
-            share = np.divide(ratio.favourable, ratio.decided, out=before, where=ratio.decided > 0)
-            divided[p.name] = np.array(np.clip(share, *page_matrices.BOUNDS))
-        return dict(values) | divided
+            share = np.divide(ratio.successes, ratio.trials, out=before, where=ratio.trials > 0)
+            updated[p.name] = np.array(np.clip(share, *page_matrices.BOUNDS))
+        return dict(values) | updated
 
     def climb(self, values: dict[str, Floats]) -> bool:
-        """Change the values by cycles of SQUAREM until the objective hardly rises, and say whether it came to that."""
+        """Update the values in place by cycles of SQUAREM, and return whether the objective converged."""
 
         def step(at: Parameters) -> dict[str, Floats]:
-            self.sum_up(at)
-            return self.divided(at)
+            self.e_step(at)
+            return self.m_step(at)
 
         def step_and_objective(at: Parameters) -> tuple[dict[str, Floats], float]:
-            """The objective is that at the values before: clicks, priors and what is certain."""
-            self.sum_up(at, likelihood=True)
+            """The step, and the objective before it: log-likelihood of all clicks, plus the log prior."""
+            self.e_step(at, likelihood=True)
             total = 0.0
             for p in self.free:
-                decisions = _with_prior(self._known.ratios[p.name], self.priors.get(p.name))
-                logs = page_matrices.log_of_decisions(decisions, at[p.name])
+                ratio = _with_prior(self._known.ratios[p.name], self.priors.get(p.name))
+                logs = page_matrices.bernoulli_log_likelihood(ratio, at[p.name])
                 total += float((self._copies[p.name] * logs).sum())
-            return self.divided(at), self.sums.log_likelihood + total
+            return self.m_step(at), self.sums.log_likelihood + total
 
         before = -np.inf
         while self.passes < self._options.passes:
@@ -288,9 +288,9 @@ class _Problem:
         return False
 
     def effective_counts(self, values: Parameters) -> dict[str, Ratio]:
-        """Expected counts of each parameter whose prior is estimated; see `posbias.core.models.page_matrices`.
+        """Effective counts of each parameter whose prior is estimated; see `page_matrices.effective_unit_counts`.
 
-        One more pass, after which the last step has no sums by unit any more: both are large.
+        One more pass. The last sums by unit are dropped, to save memory.
         """
         estimated = self.of_estimated_prior
         if not estimated:
@@ -298,44 +298,43 @@ class _Problem:
         shared = {p.name: self.sums.ratios[p.name] for p in self.free if p.shape != "unit"}
         self.sums = replace(self.sums, ratios=shared)
         known = Sums({p.name: self._known.ratios[p.name] for p in estimated})
-        sums = self._add_up(estimated, values, self._batches(), known, effective=True)
+        sums = self._expected_sums(estimated, values, self._batches(), known, effective=True)
         self.passes += 1
         self._on_pass()
-        return {name: page_matrices.of_units(ratio, values[name]) for name, ratio in sums.ratios.items()}
+        return {name: page_matrices.effective_unit_counts(ratio, values[name]) for name, ratio in sums.ratios.items()}
 
     def estimate_priors(self, counts: Mapping[str, Ratio]) -> bool:
-        """Estimate priors from counts of decisions, and say whether that changed them.
+        """Estimate priors from effective counts, and return whether they changed.
 
-        A change is that of the mean, or how far another strength moves a usual parameter, relative to its shrinkage
-        s / (s + n), n how often the parameter is decided that a usual decision is about: a prior that is much stronger
-        than all data may become stronger still, and nothing changes.
+        The change is that of the mean, or |log s'/s| n / (min(s, s') + n), n the mean over trials of their unit's
+        trials: a change of strength matters less where the prior dominates all data.
         """
-        before, moved = self.priors, 0.0
+        before, change = self.priors, 0.0
         self.priors = dict(before)
         for name, ratio in counts.items():
-            old, new = before[name], page_matrices.estimate_prior(ratio.favourable, ratio.decided, self._times)
+            old, new = before[name], page_matrices.estimate_prior(ratio.successes, ratio.trials, self._times)
             self.priors[name] = new
-            squares, decided = (
+            squares, trials = (
                 float((values if self._times is None else self._times * values).sum())
-                for values in (ratio.decided**2, ratio.decided)
+                for values in (ratio.trials**2, ratio.trials)
             )
-            usual = squares / max(decided, _TINY)
-            stronger = abs(np.log(new.strength / old.strength)) * usual / (min(old.strength, new.strength) + usual)
-            moved = max(moved, abs(new.mean - old.mean), stronger)
-        if moved > _PRIOR_CHANGE:
+            typical = squares / max(trials, _TINY)
+            shrinkage = abs(np.log(new.strength / old.strength)) * typical / (min(old.strength, new.strength) + typical)
+            change = max(change, abs(new.mean - old.mean), shrinkage)
+        if change > _PRIOR_CHANGE:
             self._steps.append({name: _coordinates(self.priors[name]) - _coordinates(before[name]) for name in before})
             if len(self._steps) > 1 and self._leaps < _MOST_LEAPS:
                 self._leap()
-        return moved > _PRIOR_CHANGE
+        return change > _PRIOR_CHANGE
 
     def _leap(self) -> None:
-        """After two steps of the priors, go to where a geometric series of such steps ends (Aitken), or towards it."""
+        """Extrapolate two steps of the priors to the limit of a geometric series (Aitken), at most `_LONGEST_LEAP`."""
         first, second = self._steps
         self._steps = []
         self._leaps += 1
         for name, step in second.items():
-            shrinks = np.divide(step, first[name], out=np.zeros(2), where=first[name] != 0)
-            leap = np.where(shrinks > 0, shrinks / np.maximum(1 - shrinks, 1 / _LONGEST_LEAP), 0.0)
+            ratio = np.divide(step, first[name], out=np.zeros(2), where=first[name] != 0)
+            leap = np.where(ratio > 0, ratio / np.maximum(1 - ratio, 1 / _LONGEST_LEAP), 0.0)
             logit, log_strength = _coordinates(self.priors[name]) + np.minimum(leap, _LONGEST_LEAP) * step
             mean, strength = 1 / (1 + np.exp(-logit)), np.exp(log_strength)
             self.priors[name] = BetaPrior(
@@ -344,19 +343,19 @@ class _Problem:
 
 
 def _coordinates(prior: BetaPrior) -> Floats:
-    """A prior without bounds, shape (2,): the log-odds of its mean, and the logarithm of its strength."""
+    """Unbounded coordinates of a prior, shape (2,): the log-odds of its mean, and the logarithm of its strength."""
     return np.array([np.log(prior.mean / (1 - prior.mean)), np.log(prior.strength)])
 
 
 def _with_prior(ratio: Ratio, prior: BetaPrior | None) -> Ratio:
-    """Sums, and what the prior says besides."""
+    """Add the pseudo-counts of a prior."""
     if prior is None:
         return ratio
-    return Ratio(ratio.favourable + prior.pseudo_clicks, ratio.decided + prior.pseudo_clicks + prior.pseudo_skips)
+    return Ratio(ratio.successes + prior.pseudo_clicks, ratio.trials + prior.pseudo_clicks + prior.pseudo_skips)
 
 
 N_GROUPS = 10
-"""G: the errors are themselves known to a quarter. Fewer where there are fewer queries."""
+"""G, at most the number of queries: the errors themselves are exact to about a quarter."""
 
 
 def standard_errors(
@@ -367,19 +366,19 @@ def standard_errors(
     options: EMOptions,
     on_pass: Callable[[], None],
 ) -> dict[str, Floats]:
-    """The standard errors of the parameters that all units share.
+    """Jackknife standard errors of the shared parameters.
 
     Args:
         model: the model.
-        pages: those that it was fitted to; a page shows units of one query.
-        group_of_unit: shape (J + 1,), the group of the unit's query, from 0; groups are numbered without gaps.
+        pages: to which it was fitted; a page shows units of one query.
+        group_of_unit: shape (J + 1,), the group of the unit's query, from 0 to G - 1.
         fitted: the estimate.
-        options: with which it was made.
+        options: of the estimate.
         on_pass: called after each pass over the pages.
 
     Returns:
-        By parameter, in its shape; nan where nothing decides a value, and where it lies at 0 or 1, the ends that it
-        cannot pass. Empty where all queries are in one group, or nothing is shared.
+        By parameter, in its shape; NaN without trials, and at the bounds 0 and 1. Empty if G = 1, or if all parameters
+        are by unit or fixed.
     """
     shared = [p.name for p in model.parameters if p.shape != "unit" and p.name not in options.fixed]
     n_groups = int(group_of_unit.max(initial=0)) + 1
@@ -391,10 +390,10 @@ def standard_errors(
     ]
     errors: dict[str, Floats] = {}
     for name in shared:
-        values, of_groups = fitted.parameters[name], np.stack([one[name] for one in without])
-        spread = np.sqrt((n_groups - 1) / n_groups * ((of_groups - of_groups.mean(axis=0)) ** 2).sum(axis=0))
+        values, by_group = fitted.parameters[name], np.stack([parameters[name] for parameters in without])
+        spread = np.sqrt((n_groups - 1) / n_groups * ((by_group - by_group.mean(axis=0)) ** 2).sum(axis=0))
         inside = np.minimum(values, 1 - values) > 2 * page_matrices.SMALLEST_PROBABILITY
-        errors[name] = np.where((fitted.decided[name] > 0) & inside, spread, np.nan)
+        errors[name] = np.where((fitted.trials[name] > 0) & inside, spread, np.nan)
     return errors
 
 
@@ -410,10 +409,10 @@ _SCHEMA = {
 def parameter_table(
     parameters: tuple[Parameter, ...], fitted: ModelEstimate, std_errors: Mapping[str, Floats] | None = None
 ) -> pl.DataFrame:
-    """The shared parameters; of parameters by unit, the mean and the strength of their prior.
+    """Table of the shared parameters, and of the priors of parameters by unit.
 
     Columns: `parameter`, `position`, `previous_click`, `value`, `std_error`, `prior_mean`, `prior_strength`; null where
-    there is none. What no impression decides has no value: EM would leave it where it began.
+    not applicable. Parameters without trials have no value.
     """
     rows: list[dict[str, object]] = []
     for parameter in parameters:
@@ -423,8 +422,8 @@ def parameter_table(
             rows.append({"parameter": name, "prior_mean": prior.mean, "prior_strength": prior.strength})
             continue
         values = fitted.parameters[name]
-        if name in fitted.decided:
-            values = np.where(fitted.decided[name] > 0, values, np.nan)
+        if name in fitted.trials:
+            values = np.where(fitted.trials[name] > 0, values, np.nan)
         errors = (std_errors or {}).get(name, np.full(values.shape, np.nan))
         for index in np.ndindex(values.shape):
             position, above = (*index, None, None)[:2]

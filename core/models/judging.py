@@ -1,21 +1,21 @@
-"""Click models judged by held-out clicks: sums over pages, measures, bootstrap errors, tables.
+"""Evaluation of click models on held-out clicks: sums over pages, measures, bootstrap errors, tables.
 
-In a bootstrap sample every session counts a Poisson(1) number of times, so that sums over parts of a log are made
-apart from each other and in bounded memory. The draws are the same for all models: differences are paired.
+In a bootstrap sample every session counts a Poisson(1) number of times, so that parts of a log are summed independently
+and in bounded memory. The draws are the same for all models: differences are paired.
 
     log-likelihood           mean over sessions of the mean over their positions of ln P(c_r | c_1 .. c_(r-1))
-    perplexity               mean over positions k of 2^(- mean log2 P(c_k)), whatever was clicked above
+    perplexity               mean over positions k of 2^(- mean log2 P(c_k)), marginal over the clicks above
     conditional perplexity   the same with P(c_k | clicks above)
     rate error               root mean square of predicted minus observed click rate by (query, document) and position
     calibration error        mean over impressions of |clicks - predicted clicks| of their bin of predicted probability
 
-AUC: the probability that a relevant document has the larger value, ties counting one half, over pairs of documents of a
-query; relevant is a grade above 0.
+AUC: the probability that a relevant document (grade above 0) has a larger value than an irrelevant document of its
+query, ties counting one half.
 
-*Debiasedness.* Given how relevant documents are, a model's values should not tell where the ranker had put them. The
+*Debiasedness.* Given the relevance of documents, a model's values should be independent of their positions. The
 dependence is measured by rho, the correlation of the normal scores of value and mean shown position within documents of
 one query and grade (under a normal copula, their mutual information is - 1/2 log(1 - rho^2)), and tested by permuting
-places within them.
+places within these groups.
 
 Sources: Deffayet, Hager, Renders & de Rijke 2023 (SIGIR: conditional mutual information with the production ranker,
 there estimated by nearest neighbours); Agarwal et al. 2005 (AUC).
@@ -29,30 +29,30 @@ import scipy
 
 from posbias.core.models import ClickModel, ExaminationModel, FactorisedModel
 from posbias.core.models.em import ModelEstimate, parameter_table
-from posbias.core.models.page_matrices import SMALLEST_PROBABILITY, Floats, PageBatch, Parameters, log_of_clicks
+from posbias.core.models.page_matrices import SMALLEST_PROBABILITY, Floats, PageBatch, Parameters, click_log_likelihood
 from posbias.core.schema import CLICKS, IMPRESSIONS, POSITION, QUERY
 
 EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0])
-"""Edges of the bins of predicted probability by which calibration is judged."""
+"""Edges of the calibration bins of predicted probability."""
 
-_PAGES_AT_ONCE, _NUMBERS_AT_ONCE = 1 << 13, 1 << 23
+_PAGES, _NUMBERS = 1 << 13, 1 << 23  # per block
 _UNIT = "unit"
 
 
 def sample_weights(pages: PageBatch, samples: int, seed: int, number: int) -> Floats:
-    """The weights of the pages of a batch, shape (B + 1, N): how often they occurred, then a draw for each sample.
+    """The weights of the pages of a batch, then those of B bootstrap samples, shape (B + 1, N).
 
     Args:
         pages: the batch.
         samples: B, bootstrap samples.
         seed: of the draws.
-        number: of the batch in the log, so that each has draws of its own.
+        number: of the batch in the log; each batch has its own draws.
     """
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(number,)))
     weights = np.empty((samples + 1, pages.n_pages))
     weights[0] = pages.weight
-    for of_sample in weights[1:]:  # one by one: all at once would be held as whole numbers, too
-        of_sample[:] = rng.poisson(pages.weight)
+    for row in weights[1:]:  # one by one, so that only one row is in memory as whole numbers, too
+        row[:] = rng.poisson(pages.weight)
     return weights
 
 
@@ -61,21 +61,21 @@ JudgedModel = tuple[ClickModel, Parameters]
 
 
 class ModelSums:
-    """The sums of one model, first over the log as it is, then over each of B bootstrap samples."""
+    """Sums of one model over the log, then over each of B bootstrap samples."""
 
     def __init__(self, samples: int, n_positions: int) -> None:
         shape = samples + 1, n_positions + 1
-        self.log_likelihood = np.zeros(samples + 1)  # of the mean over a session's positions of ln P(c_r | above)
+        self.log_likelihood = np.zeros(samples + 1)  # over sessions, of the mean over positions of ln P(c_r | above)
         self.marginal = np.zeros(shape)  # by position, of log2 P(C_k = c_k)
         self.given_clicks = np.zeros(shape)  # by position, of log2 P(c_k | clicks above)
-        self.impossible = 0.0  # impressions with a click that the model holds impossible
-        self.predicted = np.zeros((3, len(EDGES) - 1))  # by bin: predictions, clicks and impressions
-        self.squared = 0.0  # predicted minus observed click rate of each unit and position, weighted by impressions
-        self.compared = 0.0  # impressions of these
+        self.impossible = 0.0  # clicks of probability 0 by the model
+        self.predicted = np.zeros((3, len(EDGES) - 1))  # by bin: predicted clicks, clicks and impressions
+        self.squared = 0.0  # (predicted - observed click rate)^2 by unit and position, weighted by impressions
+        self.compared = 0.0  # impressions in `squared`
 
 
 class SharedSums:
-    """Sums that are the same for all models."""
+    """Numbers of sessions and impressions, common to all models; shapes as in `ModelSums`."""
 
     def __init__(self, samples: int, n_positions: int) -> None:
         self.n_positions = n_positions
@@ -94,20 +94,20 @@ def add_pages(
 
     Args:
         judged: the models.
-        batches: the same pages for each of them, numbered by the units of each.
-        weights: how often each page counts, shape (B + 1, N).
+        batches: the same pages for each model, with the unit numbers of the model.
+        weights: as from `sample_weights`, shape (B + 1, N).
         sums: of each model.
-        shared: those that are the same for all.
+        shared: of all models.
 
     Returns:
         By `unit` of the first model and `position`: `impressions`, `clicks`, and the clicks predicted by each model.
     """
     rates: list[pl.DataFrame] = []
     n_positions, n_bins = shared.n_positions, len(EDGES) - 1
-    n_pages = min(_PAGES_AT_ONCE, _NUMBERS_AT_ONCE // (n_positions + 1))
+    n_pages = min(_PAGES, _NUMBERS // (n_positions + 1))
     for start in range(0, batches[0].n_pages, n_pages):
-        some = slice(start, start + n_pages)
-        weight, pieces = weights[:, some], [batch.some(some) for batch in batches]
+        block = slice(start, start + n_pages)
+        weight, pieces = weights[:, block], [batch.take(block) for batch in batches]
         first = pieces[0]
         shown, row_weight = first.shown, weight[0][:, np.newaxis] * first.shown
         shared.sessions += weight.sum(axis=1)
@@ -120,10 +120,10 @@ def add_pages(
         }
         for number, ((model, parameters), pages, total) in enumerate(zip(judged, pieces, sums, strict=True)):
             given, marginal = model.given_clicks(parameters, pages), model.click_probability(parameters, pages)
-            by_row, of_marginal = log_of_clicks(given, pages) * shown, log_of_clicks(marginal, pages) * shown
-            total.log_likelihood += weight @ (by_row.sum(axis=1) / np.maximum(shown.sum(axis=1), 1))
-            total.given_clicks += weight @ _by_position(by_row / np.log(2), pages, n_positions)
-            total.marginal += weight @ _by_position(of_marginal / np.log(2), pages, n_positions)
+            given_logs, marginal_logs = (click_log_likelihood(p, pages) * shown for p in (given, marginal))
+            total.log_likelihood += weight @ (given_logs.sum(axis=1) / np.maximum(shown.sum(axis=1), 1))
+            total.given_clicks += weight @ _by_position(given_logs / np.log(2), pages, n_positions)
+            total.marginal += weight @ _by_position(marginal_logs / np.log(2), pages, n_positions)
             total.impossible += float((row_weight * (pages.click & (given <= SMALLEST_PROBABILITY))).sum())
             place = np.clip(np.searchsorted(EDGES, given, side="right") - 1, 0, n_bins - 1).ravel()
             for row, values in enumerate((given, pages.click.astype(np.float64), np.ones(given.shape))):
@@ -134,27 +134,27 @@ def add_pages(
 
 
 def add_up_rates(rates: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Rates of several batches."""
+    """Sum the rates of several batches by unit and position."""
     return pl.concat(rates).group_by(_UNIT, POSITION, maintain_order=True).sum()
 
 
 def add_rates(rates: pl.DataFrame, sums: Sequence[ModelSums]) -> None:
-    """Add how far predicted click rates are off to the sums of all models.
+    """Add squared errors of predicted click rates to the sums of all models.
 
     Args:
-        rates: of units that lie in no other such table.
+        rates: as from `add_pages`, complete for each unit.
         sums: of each model.
     """
     impressions = rates[IMPRESSIONS].to_numpy()
     observed = rates[CLICKS].to_numpy() / impressions
     for number, total in enumerate(sums):
-        off = rates[f"predicted {number}"].to_numpy() / impressions - observed
-        total.squared += float(impressions @ off**2)
+        error = rates[f"predicted {number}"].to_numpy() / impressions - observed
+        total.squared += float(impressions @ error**2)
         total.compared += float(impressions.sum())
 
 
 def _by_position(values: Floats, pages: PageBatch, n_positions: int) -> Floats:
-    """Values by rank as values by position, shape (N, K + 1)."""
+    """Rearrange values by rank, shape (N, L), by position, shape (N, K + 1)."""
     by_position = np.zeros((pages.n_pages, n_positions + 1))
     rows = np.arange(pages.n_pages)
     for rank in range(pages.n_ranks):
@@ -163,18 +163,18 @@ def _by_position(values: Floats, pages: PageBatch, n_positions: int) -> Floats:
 
 
 LEVEL = 0.05
-"""Level of the differences between the best model and all others together."""
+"""Familywise level of the differences between the best model and all others."""
 
 LEAST_DIFFERENCE = 5e-6
-"""Half of the last decimal of the table, in nats. A click that a model holds impossible counts as one of probability
-1e-6: what the bounds on probabilities make of models that are the same comes to a few times 1e-9."""
+"""Half of the last decimal of the table, in nats. Bounding probabilities by 1e-6 changes the log-likelihood of equal
+models by a few times 1e-9."""
 
 
 class ModelMeasures:
-    """The measures of one model; those with an error for the log as it is, and then for each of B bootstrap samples."""
+    """Measures of one model; those with an error for the log, then for each of B bootstrap samples."""
 
     def __init__(self, sums: ModelSums, shared: SharedSums) -> None:
-        impressions = shared.impressions[:, shared.impressions[0] > 0]  # shape (B + 1, K'), like all by position
+        impressions = shared.impressions[:, shared.impressions[0] > 0]  # shape (B + 1, K'), as all arrays by position
         drawn = impressions > 0
         self.log_likelihood = sums.log_likelihood / np.maximum(shared.sessions, 1)  # shape (B + 1,)
         self.perplexity_by_position, self.conditional_perplexity_by_position = (
@@ -192,40 +192,39 @@ class ModelMeasures:
 
 
 def std_error(samples: Floats) -> Floats:
-    """Standard errors of measures, shape (...), from those of the log and of its bootstrap samples, (B + 1, ...)."""
+    """Bootstrap standard errors, shape (...), of measures of the log and B samples, (B + 1, ...); NaN if B < 2."""
     return np.std(samples[1:], axis=0, ddof=1) if len(samples) > 2 else np.full(samples.shape[1:], np.nan)  # noqa: PLR2004
 
 
 def by_log_likelihood(measures: Sequence[ModelMeasures]) -> list[int]:
-    """The numbers of the models, the best first."""
+    """Sort the models' numbers, the best first."""
     return sorted(range(len(measures)), key=lambda number: -measures[number].log_likelihood[0])
 
 
 def differences(measures: Sequence[ModelMeasures]) -> list[tuple[float, float, bool]]:
-    """The log-likelihood of each model minus that of the best, its paired standard error, and if it is beyond chance.
+    """The log-likelihood of each model minus that of the best, its paired standard error, and its significance.
 
-    The normal quantile is that of Bonferroni's level for as many comparisons as there are others. What is less than the
-    table shows is no difference, however small its error.
+    By the normal quantile at Bonferroni's level. Differences below `LEAST_DIFFERENCE` are never significant.
     """
     best = measures[by_log_likelihood(measures)[0]].log_likelihood
     limit = -float(scipy.special.ndtri(LEVEL / 2 / max(len(measures) - 1, 1)))
     compared: list[tuple[float, float, bool]] = []
-    for one in measures:
-        paired = one.log_likelihood - best
+    for model in measures:
+        paired = model.log_likelihood - best
         difference, error = float(paired[0]), float(std_error(paired))
         compared.append((difference, error, -difference > max(limit * error, LEAST_DIFFERENCE)))
     return compared
 
 
 VALUE, GRADE, PLACE = "value", "grade", "place"
-"""Columns: the model's relevance, the judged grade, and the mean position at which the log shows the document."""
+"""Columns: the model's relevance, the judged grade, and the mean position of the document in the log."""
 
-_LEAST = 2
+_SMALLEST_GROUP = 2
 _PERMUTATIONS = 999
 
 
 def auc(judged: pl.DataFrame) -> float:
-    """AUC over pairs of documents of a query; NaN where no query has both.
+    """AUC over pairs of documents of a query; NaN if no query has relevant and irrelevant documents.
 
     Args:
         judged: QUERY, VALUE and GRADE.
@@ -246,13 +245,14 @@ def auc(judged: pl.DataFrame) -> float:
 def dependence_on_ranker(judged: pl.DataFrame, seed: int) -> tuple[float, float] | None:
     """Partial correlation rho of values with places, given the grade, and its p-value by permutation.
 
-    It is below 0 where documents that were shown higher have larger values; None where no two can be compared.
+    Rho < 0 if documents that were shown higher have larger values. None if no two documents share a query and a grade,
+    or if values or places do not vary within them.
 
     Args:
         judged: QUERY, VALUE, GRADE and PLACE.
         seed: of the permutations.
     """
-    groups = judged.with_columns(pl.len().over(QUERY, GRADE).alias("size")).filter(pl.col("size") >= _LEAST)
+    groups = judged.with_columns(pl.len().over(QUERY, GRADE).alias("size")).filter(pl.col("size") >= _SMALLEST_GROUP)
     if not groups.height:
         return None
     rank, size = (pl.col(VALUE, PLACE).rank("average") - 0.5).over(QUERY, GRADE), pl.col("size")
@@ -291,18 +291,18 @@ def model_table(
     measures: Sequence[ModelMeasures],
     judged: Mapping[str, Mapping[str, float | None]],
 ) -> pl.DataFrame:
-    """The models, the best first: their measures, the difference to the best, and how they were fitted.
+    """Table of the models, the best first: measures, difference to the best, and fit.
 
     Args:
-        models: them.
-        fitted: with their parameters.
-        measures: by held-out pages.
-        judged: of a model's name, what judgments say of its relevance; empty without judgments.
+        models: the models.
+        fitted: their estimates.
+        measures: on held-out pages.
+        judged: `judgment_columns` by name of the model; empty without judgments.
     """
-    apart = differences(measures)
+    to_best = differences(measures)
     rows: list[dict[str, object]] = []
     for number in by_log_likelihood(measures):
-        model, one = models[number], measures[number]
+        model, measured = models[number], measures[number]
         by_row = "row" if isinstance(model, ExaminationModel) else "none"
         examination = "cell" if isinstance(model, FactorisedModel) else by_row
         rows.append(
@@ -310,14 +310,14 @@ def model_table(
                 **(dict.fromkeys(JUDGED) if judged else {}),
                 **judged.get(model.name, {}),
                 "model": model.name,
-                "log_likelihood": float(one.log_likelihood[0]),
-                "std_error": float(std_error(one.log_likelihood)),
-                **dict(zip(("difference", "difference_std_error", "significant"), apart[number], strict=True)),
-                "perplexity": float(one.perplexity[0]),
-                "perplexity_std_error": float(std_error(one.perplexity)),
-                "conditional_perplexity": float(one.conditional_perplexity[0]),
-                "conditional_perplexity_std_error": float(std_error(one.conditional_perplexity)),
-                **{name: getattr(one, name) for name in ("rate_error", "calibration_error", "impossible_clicks")},
+                "log_likelihood": float(measured.log_likelihood[0]),
+                "std_error": float(std_error(measured.log_likelihood)),
+                **dict(zip(("difference", "difference_std_error", "significant"), to_best[number], strict=True)),
+                "perplexity": float(measured.perplexity[0]),
+                "perplexity_std_error": float(std_error(measured.perplexity)),
+                "conditional_perplexity": float(measured.conditional_perplexity[0]),
+                "conditional_perplexity_std_error": float(std_error(measured.conditional_perplexity)),
+                **{name: getattr(measured, name) for name in ("rate_error", "calibration_error", "impossible_clicks")},
                 "examination": examination,
                 "parameters": sum(values.size for values in fitted[number].parameters.values()),
                 "passes": fitted[number].passes,
@@ -328,10 +328,10 @@ def model_table(
     return pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None)
 
 
-def of_relevance(
+def judgment_columns(
     ndcg: float | None, auc: float | None, dependence: tuple[float, float] | None
 ) -> dict[str, float | None]:
-    """The columns of a model that judgments allow."""
+    """The columns `JUDGED` of a model; None for NaN."""
     values = (ndcg, auc, *(dependence or (None, None)))
     return {
         name: None if value is None or np.isnan(value) else value for name, value in zip(JUDGED, values, strict=True)
@@ -339,7 +339,7 @@ def of_relevance(
 
 
 def position_table(models: Sequence[ClickModel], measures: Sequence[ModelMeasures], shared: SharedSums) -> pl.DataFrame:
-    """Perplexity by model and position, with how often the position was held out."""
+    """Table of perplexity by model and position, with the number of held-out impressions."""
     frames, positions = list[pl.DataFrame](), np.flatnonzero(shared.impressions[0] > 0)
     for number in by_log_likelihood(measures):
         columns: dict[str, object] = {"model": models[number].name, POSITION: positions.astype(np.int32)}
@@ -351,7 +351,7 @@ def position_table(models: Sequence[ClickModel], measures: Sequence[ModelMeasure
 
 
 def calibration_table(models: Sequence[ClickModel], measures: Sequence[ModelMeasures]) -> pl.DataFrame:
-    """Clicks against predicted clicks, given the clicks above, by bin of predicted probability; only bins in use."""
+    """Table of click rates and rates predicted given the clicks above, by model and non-empty bin of the prediction."""
     frames: list[pl.DataFrame] = []
     for number in by_log_likelihood(measures):
         predicted, clicks, impressions = measures[number].predicted
@@ -371,9 +371,9 @@ def calibration_table(models: Sequence[ClickModel], measures: Sequence[ModelMeas
     return pl.concat(frames)
 
 
-def parameters_table(models: Sequence[ClickModel], fitted: Sequence[ModelEstimate]) -> pl.DataFrame:
-    """The parameters of all models; see `parameter_table`, with `model` first."""
+def all_parameters_table(models: Sequence[ClickModel], fitted: Sequence[ModelEstimate]) -> pl.DataFrame:
+    """Concatenate the `parameter_table`s of models, with a column `model`, without standard errors."""
     return pl.concat(
-        parameter_table(model.parameters, one).select(pl.lit(model.name).alias("model"), pl.exclude("std_error"))
-        for model, one in zip(models, fitted, strict=True)
+        parameter_table(model.parameters, estimate).select(pl.lit(model.name).alias("model"), pl.exclude("std_error"))
+        for model, estimate in zip(models, fitted, strict=True)
     )

@@ -24,15 +24,15 @@ class PositionBasedModel(FactorisedClickModel):
     statistics_columns = (POSITION,)
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
-        """The position is the cell: nothing to add."""
+        """Return the impressions unchanged: the position is the cell."""
         return impressions
 
     def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """Theta of the position."""
+        """Return theta of the position, shape (N, L)."""
         return at_position(parameters[THETA], pages.position)
 
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """Theta times gamma, whatever was clicked above."""
+        """Return theta times gamma, shape (N, L)."""
         return self.given_clicks(parameters, pages)
 
 
@@ -44,14 +44,14 @@ CLICK_IF_NOT = Parameter("click_if_not_relevant", "position", start=0.1)
 class TrustBiasModel(ClickModel):
     """TPBM: P(C_r = 1) = theta_k (eps+_k gamma_qd + eps-_k (1 - gamma_qd)) = alpha_k gamma_qd + beta_k.
 
-    Its parameters are p_k = theta_k eps+_k = alpha_k + beta_k and q_k = theta_k eps-_k = beta_k, a click's
-    probability at position k on a relevant document and on another. Clicks do not change under
+    The parameters are p_k = theta_k eps+_k = alpha_k + beta_k and q_k = theta_k eps-_k = beta_k, the probability of a
+    click at position k on a relevant and on an irrelevant document. Click probabilities are invariant under
 
         gamma -> (gamma - u) / (v - u),   p -> q + v (p - q),   q -> q + u (p - q)
 
-    so that they tell gamma, p and q at best up to such a change; predictions are the same under all of them. Here gamma
-    is on the scale on which it is spread evenly from 0 to 1, its prior. Theta and eps cannot be separated at all, which
-    is why this model has no propensities.
+    so that gamma, p and q are identified at best up to such a transformation, and only predictions do not depend on it.
+    The prior of gamma, uniform on (0, 1), fixes its scale. Theta and eps are not identified separately, so that this
+    model has no propensities.
     """
 
     name = "tpbm"
@@ -61,7 +61,7 @@ class TrustBiasModel(ClickModel):
     statistics_columns = (POSITION,)
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:
-        """Each impression says whether its document is relevant, as far as a click or its absence tells that."""
+        """Every impression is a trial of relevance, and with P(relevant | click or no click) of p, else of q."""
         gamma, p, q = self._values(parameters, pages)
         clicked = np.where(pages.click, gamma * p, gamma * (1 - p))
         relevant = clicked / np.where(pages.click, gamma * p + (1 - gamma) * q, 1 - gamma * p - (1 - gamma) * q)
@@ -72,13 +72,13 @@ class TrustBiasModel(ClickModel):
         }
 
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """Gamma p + (1 - gamma) q."""
+        """Return gamma p + (1 - gamma) q, shape (N, L)."""
         gamma, p, q = self._values(parameters, pages)
         return gamma * p + (1 - gamma) * q
 
     @staticmethod
     def _values(parameters: Parameters, pages: PageBatch) -> tuple[Floats, Floats, Floats]:
-        p, q = (at_position(parameters[name.name], pages.position) for name in (CLICK_IF_RELEVANT, CLICK_IF_NOT))
+        p, q = (at_position(parameters[p.name], pages.position) for p in (CLICK_IF_RELEVANT, CLICK_IF_NOT))
         return parameters[RELEVANCE.name][pages.unit], p, q
 
 
@@ -96,9 +96,9 @@ class UserBrowsingModel(FactorisedClickModel):
     needs_session = True
 
     def with_cells(self, impressions: nw.LazyFrame[IntoLazyFrameT]) -> nw.LazyFrame[IntoLazyFrameT]:
-        """Add `previous_click`, whatever the order of the rows and whichever positions a page shows.
+        """Add `previous_click`; rows may be in any order, and positions may have gaps.
 
-        Within a session by position: the position where clicked, else 0, moved down one row, then the running maximum.
+        Within a session by position: the position where clicked, else 0, shifted by one row, then the running maximum.
         E.g.: position [1, 2, 4, 5], click [0, 1, 1, 0] -> [0, 2, 4, 0] -> [-, 0, 2, 4] -> [0, 0, 2, 4].
         """
         # Two steps: narwhals refuses a shift and a running maximum over one window in one expression.
@@ -109,10 +109,10 @@ class UserBrowsingModel(FactorisedClickModel):
         return above.with_columns(nw.col(PREVIOUS_CLICK).cum_max().over(SESSION, order_by=POSITION))
 
     def with_cells_in_memory(self, impressions: pl.DataFrame) -> pl.DataFrame:
-        """Add `previous_click`, several times faster where sessions are whole numbers: rows are sorted by one number.
+        """Add `previous_click`, several times faster for sessions that are whole numbers.
 
-        That number is the place, P session + position. Where a row without a click has P session instead, the running
-        maximum is the place of the last click on the same page, or lies on an earlier page.
+        Rows are sorted by the place, P session + position. With P session for rows without a click, the running maximum
+        is the place of the last click on the same page, or on an earlier page.
         """
         placed = add_place(impressions)
         if placed is None:
@@ -127,13 +127,13 @@ class UserBrowsingModel(FactorisedClickModel):
         return in_order.drop(PLACE).with_columns(pl.Series(PREVIOUS_CLICK, previous))
 
     def examination(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """Theta of the position and the last click above it."""
+        """Return theta of the position and the last click above it, shape (N, L)."""
         theta = parameters[THETA]
         last = len(theta) - 1
         return theta[np.minimum(pages.position, last), np.minimum(pages.previous_click, last)]
 
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """P(C_r = 1) = sum over the last click r' of P(R' = r') theta_{r r'} gamma, from the top down."""
+        """P(C_r = 1) = sum over the last click r' of P(R' = r') theta_{r r'} gamma, from the top down, shape (N, L)."""
         theta, gamma = parameters[THETA], parameters[ATTRACTIVENESS.name][pages.unit]
         position = np.minimum(pages.position, len(theta) - 1)
         above = np.concatenate([np.zeros((pages.n_pages, 1), dtype=np.int64), position], axis=1)
@@ -150,7 +150,7 @@ class UserBrowsingModel(FactorisedClickModel):
 
 @dataclass(frozen=True, kw_only=True)
 class ClickRateModel(ClickModel):
-    """P(C_r = 1) = rho, a rate by what the one parameter of the model differs by."""
+    """P(C_r = 1) = rho, a click rate by unit, by position, or for all impressions, as the shape of its parameter."""
 
     name: str
     about: str
@@ -161,11 +161,11 @@ class ClickRateModel(ClickModel):
     statistics_columns = (POSITION,)
 
     def expected(self, parameters: Parameters, pages: PageBatch) -> dict[str, Ratio]:  # noqa: ARG002 - of any rates
-        """Clicks and impressions."""
+        """Return clicks and impressions."""
         return {self.parameters[0].name: Ratio(pages.click.astype(np.float64), pages.shown.astype(np.float64))}
 
     def click_probability(self, parameters: Parameters, pages: PageBatch) -> Floats:
-        """The rate, shape (N, L)."""
+        """Return the rate, shape (N, L)."""
         (rate,) = self.parameters
         rates = parameters[rate.name]
         if rate.shape == "one":

@@ -42,7 +42,7 @@ from posbias.core.choices import Negatives, Rate
 from posbias.core.errors import UsageError
 from posbias.core.fit.propensities import PROPENSITY, STD_ERROR
 from posbias.core.models import ExaminationModel
-from posbias.core.models.page_matrices import Integers, PageBatch, Parameters, starts_and_lengths
+from posbias.core.models.page_matrices import Integers, PageBatch, Parameters, page_bounds
 from posbias.core.schema import CLICK, CLICKS, IMPRESSIONS, PAIR, POSITION, SESSION, WEIGHT
 
 _ROW, _REFERENCE = "posbias_row", "posbias_reference"
@@ -290,7 +290,7 @@ def examination_of_rows(
     """
     examined = np.empty(impressions.height)
     by_row = {name: np.append(values, np.nan) for name, values in of_rows.items()}
-    starts, length = starts_and_lengths(impressions[SESSION])
+    starts, length = page_bounds(impressions[SESSION])
     click, position = (impressions[CLICK] > 0).to_numpy(), impressions[POSITION].cast(pl.Int64).to_numpy()
     for n_ranks in np.unique(length).tolist():  # pages of one length at a time, each row a unit
         rows: Integers = starts[length == n_ranks, np.newaxis] + np.arange(n_ranks, dtype=np.int64)

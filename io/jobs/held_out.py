@@ -12,7 +12,7 @@ from posbias.core.errors import SchemaError, UsageError, plural, population
 from posbias.core.evaluation.clicked import RANKING, SCORE, ndcg_by_query, rank_lists
 from posbias.core.models import ClickModel, click_model_names, get_click_model, judging, model_names
 from posbias.core.models.em import EMOptions, ModelEstimate, fit
-from posbias.core.models.page_matrices import UNIT, as_batch
+from posbias.core.models.page_matrices import UNIT, to_batch
 from posbias.core.models.position_based import TrustBiasModel
 from posbias.core.schema import DOC, PAIR, QUERY
 from posbias.io.counting.count import read_log
@@ -141,7 +141,7 @@ def judge_models(
         "models": table,
         "perplexity_by_position": judging.position_table(models, measures, shared),
         "calibration": judging.calibration_table(models, measures),
-        "parameters": judging.parameters_table(models, fitted),
+        "parameters": judging.all_parameters_table(models, fitted),
     }
     for name, frame in written.items():
         write_small_table(frame, result.folder, name, csv=rankings.csv)
@@ -238,7 +238,7 @@ def _sum_pages(
     for frames in zip(*(test.parts for test in tests), strict=True):
         rates: list[pl.DataFrame] = []
         for same_pages in zip(*frames, strict=True):
-            batches = [as_batch(frame.load()) for frame in same_pages]
+            batches = [to_batch(frame.load()) for frame in same_pages]
             weights = judging.sample_weights(batches[0], samples, seed, number)
             rates.append(judging.add_pages(judged, batches, weights, sums, shared))
             number += 1
@@ -284,7 +284,7 @@ def _relevance_measures(
         joined = own.join(judgments, on=[QUERY, DOC], nulls_equal=True).rename({"relevance": judging.GRADE})
         dependence = judging.dependence_on_ranker(joined, seed)
         ndcg, area = mean if isinstance(mean, float) else None, judging.auc(joined) if joined.height else None
-        measures[model.name] = judging.of_relevance(ndcg, area, dependence)
+        measures[model.name] = judging.judgment_columns(ndcg, area, dependence)
     return measures
 
 

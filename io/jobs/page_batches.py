@@ -21,8 +21,8 @@ from posbias.core.models.page_matrices import (
     Certain,
     PageBatch,
     Signatures,
+    distinct_pages,
     find_signatures,
-    pages_in_numberings,
     small_batches,
     uncertain_pages,
 )
@@ -32,7 +32,7 @@ from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Parts
 from posbias.io.places.temporary import KeptFrame, keep
 
-_SHOWN, _POSITION = "shown 0", "position 0"  # columns of the top result, as in `pages_in_numberings`
+_SHOWN, _POSITION = "shown 0", "position 0"  # columns of the top result, as in `distinct_pages`
 
 PageFilter = Callable[[pl.LazyFrame], pl.LazyFrame]
 """Select impressions of a part: those of some pages, or the top of each page."""
@@ -68,7 +68,7 @@ class LogPages:
     """Pages of a log; iteration yields batches, in the same order every time.
 
     Attributes:
-        parts: unique pages of each part, grouped by length; see `pages_in_numberings`.
+        parts: unique pages of each part, grouped by length; see `distinct_pages`.
         n_units: J.
         n_positions: largest position, K.
         n_impressions: impressions of all pages.
@@ -219,7 +219,7 @@ def _pages_of_part(
     if not table.height:
         return [() for _ in units], 1, 0, 0
     frames: list[list[KeptFrame]] = [[] for _ in units]
-    for place, pages in enumerate(pages_in_numberings(table, columns)):
+    for place, pages in enumerate(distinct_pages(table, columns)):
         for number, frame in enumerate(pages):
             ordered = frame.sort(_SHOWN, maintain_order=True) if by_first_unit else frame
             frames[number].append(keep(ordered, folder, f"{name}-{number}-{part:05d}-{place:04d}"))

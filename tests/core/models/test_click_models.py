@@ -19,7 +19,7 @@ from posbias.core.models.page_matrices import (
     PageBatch,
     PagesInMemory,
     Parameters,
-    log_of_clicks,
+    click_log_likelihood,
 )
 
 EXACT = 1e-9
@@ -123,7 +123,7 @@ def test_examination_times_attractiveness_is_the_click_probability_given_the_cli
 @settings(deadline=None, max_examples=5)
 @given(seed=st.integers(0, 10_000))
 def test_expected_counts_are_the_slope_of_the_likelihood(name: str, seed: int) -> None:
-    """Fisher's identity: d log L / d x = (favourable - decided x) / (x (1 - x)), at any parameters."""
+    """Fisher's identity: d log L / d x = (successes - trials x) / (x (1 - x)), at any parameters."""
     rng, model = np.random.default_rng(seed), get_click_model(name)
     pages = page_with_all_patterns(rng, 4)
     pages = replace(pages, weight=rng.uniform(0.5, 3, pages.n_pages))
@@ -131,9 +131,9 @@ def test_expected_counts_are_the_slope_of_the_likelihood(name: str, seed: int) -
     assume(model.given_clicks(parameters, pages)[pages.click].min() > 2 * SMALLEST_PROBABILITY)  # no bound is met
     sums = sums_of(model, parameters, pages)
     for parameter in model.parameters:
-        favourable, decided = sums[parameter.name]
+        successes, trials = sums[parameter.name]
         x = parameters[parameter.name]
-        slope = (favourable - decided * x) / (x * (1 - x))
+        slope = (successes - trials * x) / (x * (1 - x))
         for index in np.ndindex(x.shape):
             step = np.zeros(x.shape)
             step[index] = 1e-6
@@ -155,7 +155,7 @@ def sums_of(model: ClickModel, parameters: Parameters, pages: PageBatch) -> dict
             "position and previous click": (pages.position, pages.previous_click),
         }[parameter.shape]
         sums: list[Floats] = []
-        for rows in (expected[parameter.name].favourable, expected[parameter.name].decided):
+        for rows in (expected[parameter.name].successes, expected[parameter.name].trials):
             total = np.zeros(parameters[parameter.name].shape)
             np.add.at(total, where, pages.row_weight * rows if where else (pages.row_weight * rows).sum())
             sums.append(total)
@@ -164,7 +164,7 @@ def sums_of(model: ClickModel, parameters: Parameters, pages: PageBatch) -> dict
 
 
 def log_likelihood(model: ClickModel, parameters: Parameters, pages: PageBatch) -> float:
-    return float((pages.row_weight * log_of_clicks(model.given_clicks(parameters, pages), pages)).sum())
+    return float((pages.row_weight * click_log_likelihood(model.given_clicks(parameters, pages), pages)).sum())
 
 
 def simulated(name: str, n_pages: int, seed: int) -> tuple[dict[str, Floats], PagesInMemory]:

@@ -13,9 +13,9 @@ from posbias.core.models.page_matrices import (
     PagesInMemory,
     Parameters,
     Ratio,
-    log_of_clicks,
-    of_rows,
-    of_units,
+    click_log_likelihood,
+    effective_row_counts,
+    effective_unit_counts,
 )
 
 ALL = [name for name in click_model_names() if any(p.shape == "unit" for p in get_click_model(name).parameters)]
@@ -49,11 +49,11 @@ def at_random_positions(name: str, n_queries: int, n_pages: int, seed: int = 0) 
     shown = np.ones(order.shape, dtype=np.bool_)
     blank = PageBatch(query[:, np.newaxis] * N_DOCS + order, position, ~shown, shown, np.ones(n_pages))
     pages = blank.with_clicks(get_click_model(name).sample(truth_of(name, n_units, rng), blank, rng))
-    return PagesInMemory(tuple(pages.some(slice(n, n + 5000)) for n in range(0, n_pages, 5000)), n_units, N_POSITIONS)
+    return PagesInMemory(tuple(pages.take(slice(n, n + 5000)) for n in range(0, n_pages, 5000)), n_units, N_POSITIONS)
 
 
 def log_likelihood(model: ClickModel, parameters: Parameters, pages: PageBatch) -> float:
-    return float((pages.row_weight * log_of_clicks(model.given_clicks(parameters, pages), pages)).sum())
+    return float((pages.row_weight * click_log_likelihood(model.given_clicks(parameters, pages), pages)).sum())
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -64,9 +64,9 @@ def test_effective_counts_have_the_slope_and_the_curvature_of_the_likelihood(nam
     parameters = {p.name: np.array(rng.uniform(0.1, 0.9, p.dimensions(N_DOCS, N_POSITIONS))) for p in model.parameters}
     for parameter in (p.name for p in model.parameters if p.shape == "unit"):
         x = parameters[parameter]
-        rows = of_rows(model.expected(parameters, pages)[parameter], x[pages.unit]).times(pages.row_weight)
+        rows = effective_row_counts(model.expected(parameters, pages)[parameter], x[pages.unit]).times(pages.row_weight)
         for unit in range(N_DOCS):
-            f, d = (float(values[pages.unit == unit].sum()) for values in (rows.favourable, rows.decided))
+            f, d = (float(values[pages.unit == unit].sum()) for values in (rows.successes, rows.trials))
             step = np.where(np.arange(len(x)) == unit, 1e-4, 0.0)
             below, here, above = (
                 log_likelihood(model, parameters | {parameter: x + sign * step}, pages) for sign in (-1, 0, 1)
@@ -82,20 +82,20 @@ def test_where_all_is_seen_they_are_the_counts(name: str) -> None:
     (parameter,) = model.parameters
     x = np.random.default_rng(1).uniform(1e-6, 1 - 1e-6, 3 * N_DOCS + 1)
     counts = model.expected({parameter.name: x}, pages)[parameter.name]
-    found = of_rows(counts, x[pages.unit])
-    assert found.favourable == pytest.approx(counts.favourable, abs=1e-9)
-    assert found.decided == pytest.approx(counts.decided, abs=1e-9)
+    found = effective_row_counts(counts, x[pages.unit])
+    assert found.successes == pytest.approx(counts.successes, abs=1e-9)
+    assert found.trials == pytest.approx(counts.trials, abs=1e-9)
 
 
 def test_a_slope_that_no_counts_have_with_that_curvature_is_kept_alone() -> None:
     x = np.array([0.2, 0.2])
     slope, information = np.array([-3.0, 8.0]), np.array([1.0, 2.0])
     f, a = x**2 * ((1 - x) * information + slope), (1 - x) ** 2 * (x * information - slope)
-    found = of_units(Ratio(f, f + a), x)
-    against = found.decided - found.favourable
-    assert found.favourable[0] == 0
+    found = effective_unit_counts(Ratio(f, f + a), x)
+    against = found.trials - found.successes
+    assert found.successes[0] == 0
     assert against[1] == 0
-    assert found.favourable / x - against / (1 - x) == pytest.approx(slope)
+    assert found.successes / x - against / (1 - x) == pytest.approx(slope)
 
 
 def learnt(name: str, pages: PagesInMemory) -> ModelEstimate:

@@ -96,8 +96,8 @@ def test_equal_units_kept_once_go_the_way_of_all_units(name: str, *, weighted: b
     for parameter, values in all_units.parameters.items():
         assert once.parameters[parameter].shape == values.shape
         assert once.parameters[parameter] == pytest.approx(values, abs=1e-9)
-    for parameter, decided in all_units.decided.items():
-        assert once.decided[parameter] == pytest.approx(decided, rel=1e-9)
+    for parameter, trials in all_units.trials.items():
+        assert once.trials[parameter] == pytest.approx(trials, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -154,7 +154,7 @@ def totals(signatures: Signatures) -> dict[tuple[int, int, bool], float]:
 def test_signatures_put_aside_give_the_same_parameters(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, pages = get_click_model("ubm"), log("ubm")
     whole = fit(model, pages, EMOptions(), lambda: None)
-    monkeypatch.setattr(module, "_ENTRIES_AT_ONCE", most)
+    monkeypatch.setattr(module, "_ENTRIES", most)
     found = find_signatures(by_query(pages), model.statistics_columns, N_UNITS, N_POSITIONS, in_memory)
     in_parts = fit(model, Found(found, N_UNITS), EMOptions(), lambda: None)
     assert (len(found.rows) > 1) == (most < 1 << 20)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from posbias.core.models import ClickModel, click_model_names, get_click_model
-from posbias.core.models.em import EMOptions, Sums, add_up, fit
+from posbias.core.models.em import EMOptions, Sums, expected_sums, fit
 from posbias.core.models.page_matrices import (
     PageBatch,
     PagesInMemory,
     Ratio,
-    log_of_decisions,
+    bernoulli_log_likelihood,
     small_batches,
     uncertain_pages,
 )
@@ -57,18 +57,18 @@ def test_pages_say_what_is_certain_of_them_and_what_is_left_says(name: str, seed
         whole, zero = pages, nothing(model)
     left = whole.uncertain(model.certain)
     multiplicity = getattr(whole, "multiplicity", None)
-    found = partial(add_up, model, model.parameters, times=multiplicity)
+    found = partial(expected_sums, model, model.parameters, times=multiplicity)
 
     certain = found(others, whole, zero, only_certain=True)
     together = found(some, left, certain, likelihood=True)
     at_once = found(some, whole, zero, likelihood=True)
     assert together.impressions == pytest.approx(at_once.impressions)
     for parameter, ratio in at_once.ratios.items():
-        assert together.ratios[parameter].favourable == pytest.approx(ratio.favourable, abs=1e-9)
-        assert together.ratios[parameter].decided == pytest.approx(ratio.decided, abs=1e-9)
+        assert together.ratios[parameter].successes == pytest.approx(ratio.successes, abs=1e-9)
+        assert together.ratios[parameter].trials == pytest.approx(ratio.trials, abs=1e-9)
     of_certain = 0.0
     for p in model.parameters:
-        logs = log_of_decisions(certain.ratios[p.name], some[p.name])
+        logs = bernoulli_log_likelihood(certain.ratios[p.name], some[p.name])
         times = multiplicity if p.shape == "unit" and multiplicity is not None else 1.0
         of_certain += float((times * logs).sum())
     assert together.log_likelihood + of_certain == pytest.approx(at_once.log_likelihood)

@@ -99,7 +99,7 @@ def test_pages_in_parts_and_on_disk_are_those_of_the_whole_log(tmp_path: Path, *
 def test_models_fitted_to_pages_in_parts_and_on_disk_are_those_of_the_whole_log(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("posbias.core.models.page_matrices._ENTRIES_AT_ONCE", 20)  # so that some are put aside
+    monkeypatch.setattr("posbias.core.models.page_matrices._ENTRIES", 20)  # so that some are put aside
     found: list[dict[tuple[object, ...], float]] = []
     for n_parts, folder in ((1, None), (4, None), (4, tmp_path)):
         held = parts(log(400), n_parts)
