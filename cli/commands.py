@@ -552,7 +552,7 @@ def check(
     if printing.quiet:
         print_warnings(checking.conclusion_of(content), SafeConsole(stderr=True))
     if write_config is not None:
-        text = settings_text(logs, view.options, view.findings, content["advice"])
+        text = settings_text(logs, view.options(), view.findings, content["advice"])
         write_file(write_config, text, "file of options", read, force=printing.force)
         if not printing.quiet:
             print_message(f"written: {write_config}. Read it, then: posbias run LOGS -o DIR")

@@ -297,16 +297,16 @@ def _check_environment(invocation: typer.Context) -> None:
     Raises:
         UsageError: a variable belongs to no option, or is blank.
     """
-    ours = sorted(name for name, value in os.environ.items() if name.upper().startswith(PREFIX) and value)
-    if not ours:
+    variables = sorted(name for name, value in os.environ.items() if name.upper().startswith(PREFIX) and value)
+    if not variables:
         return
     group = cast("TyperGroup", invocation.parent.command) if invocation.parent else None
     commands = group.commands.values() if group is not None else [invocation.command]
-    known = {str(each.envvar) for command in commands for each in command.params}
-    by_option = {variable.removeprefix(PREFIX): variable for variable in known}
-    for name in ours:
+    option_variables = {str(each.envvar) for command in commands for each in command.params}
+    by_option = {variable.removeprefix(PREFIX): variable for variable in option_variables}
+    for name in variables:
         option = name.upper().removeprefix(PREFIX)
-        if name in known:
+        if name in option_variables:
             if not os.environ[name].strip():
                 raise UsageError(f"{name}: contains only whitespace. Unset it, or give it a value.")
         elif reason := why_not_settable(option.lower()):

@@ -89,8 +89,8 @@ def load_defaults(context: typer.Context, file: Path | None) -> Path | None:
         options = {name: settable_options(command) for name, command in parent.command.commands.items()}
         path = file or Path(DEFAULT_FILE)
         try:
-            of_file = _defaults_for(context.info_name, options, path)
-            context.default_map = of_file | dict(context.default_map or {})
+            values = _defaults_for(context.info_name, options, path)
+            context.default_map = values | dict(context.default_map or {})
         except UsageError as error:
             raise typer.BadParameter(str(error)) from error
     return file
@@ -151,11 +151,11 @@ def _check_known(where: str, section: Mapping[str, object], known: Collection[st
             raise UsageError(f"{where}{key}: is set twice, once with a dash and once with an underscore. Set it once.")
 
 
-def checked_values(named: str, value: object, option: TyperOption) -> object:
+def checked_values(where: str, value: object, option: TyperOption) -> object:
     """Return the value of an option as text or bool, or a list where the option takes several.
 
     Args:
-        named: how messages name the option.
+        where: how messages name the option.
         value: as parsed from TOML, or as a Python caller gave it.
         option: its declaration.
 
@@ -166,11 +166,11 @@ def checked_values(named: str, value: object, option: TyperOption) -> object:
         settings = cast("dict[str, object]", value).items()
         value = [f"{name}={str(each).lower() if isinstance(each, bool) else each}" for name, each in settings]
     if not option.multiple:
-        return _single(named, value, option)
+        return _single(where, value, option)
     values = as_list(value)
     if not values:
-        raise UsageError(f"{named}: the list is empty. Give it a value, or leave it out.")
-    return [_single(named, entry, option) for entry in values]
+        raise UsageError(f"{where}: the list is empty. Give it a value, or leave it out.")
+    return [_single(where, entry, option) for entry in values]
 
 
 def is_settings_table(option: str | None, value: object) -> bool:
@@ -183,9 +183,9 @@ def as_list(value: object) -> Sequence[object]:
     return cast("list[object]", value) if isinstance(value, list) else [value]
 
 
-def _single(named: str, value: object, option: TyperOption) -> object:
+def _single(where: str, value: object, option: TyperOption) -> object:
     if isinstance(value, str) and not value.strip():
-        raise UsageError(f"{named}: is empty. Give it a value, or leave it out.")
+        raise UsageError(f"{where}: is empty. Give it a value, or leave it out.")
     if isinstance(value, date) and not isinstance(value, datetime) and option.name == _DAY:
         return value.isoformat()
     if isinstance(value, bool) is not option.is_flag or not isinstance(value, str | int | float):
@@ -195,7 +195,7 @@ def _single(named: str, value: object, option: TyperOption) -> object:
         # Secrets are masked before the text is cut: a URL is recognised by its @.
         text = str(value).lower() if isinstance(value, bool) else mask_secrets(str(value))
         shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
-        raise UsageError(f"{named}: takes {expected}, not {kind} ({shown}).")
+        raise UsageError(f"{where}: takes {expected}, not {kind} ({shown}).")
     return value if option.is_flag else str(value)
 
 

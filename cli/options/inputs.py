@@ -37,7 +37,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def log_request(
-    named: Sequence[str],
+    inputs: Sequence[str],
     log: LogOptions,
     plan: StatisticsPlan,
     *,
@@ -48,7 +48,7 @@ def log_request(
     """Return the request of the log that options describe.
 
     Args:
-        named: its files, as named by the user.
+        inputs: its files, as named by the user.
         log: the options.
         plan: of the counts.
         day: of all rows, where no column has it.
@@ -59,13 +59,13 @@ def log_request(
         UsageError: an option cannot be read, or does not go with another one.
     """
     if STANDARD_INPUT in (log.clicks or ()):
-        also = ", and the log is read from it" if STANDARD_INPUT in named else ""
+        also = ", and the log is read from it" if STANDARD_INPUT in inputs else ""
         raise UsageError(f"--clicks -: standard input can only be the log{also}. Name a file of clicks.")
-    tables = _tables(named, log)
-    query = _query(named, log) if tables is None else None
+    tables = _tables(inputs, log)
+    query = _query(inputs, log) if tables is None else None
     if log.input_format in SOURCES:
-        of_source = with_words(log, event_source(log.input_format).options)
-        log = replace(of_source, input_format="flat", click_where=log.click_where or of_source.click_where)
+        tracker = with_words(log, event_source(log.input_format).options)
+        log = replace(tracker, input_format="flat", click_where=log.click_where or tracker.click_where)
     roles = Roles(
         session=() if log.session == [_NO_COLUMN] else tuple(log.session or ()),
         query=tuple(log.query or ()),
@@ -138,7 +138,7 @@ def log_request(
         if holds:
             raise UsageError(f"--duplicate-docs keep: {reason}. Use --duplicate-docs first.")
     return LogRequest(
-        tuple(named),
+        tuple(inputs),
         roles,
         rules,
         clicks,
@@ -160,12 +160,12 @@ def drop_none(log: LogOptions) -> LogOptions:
     return replace(log, timestamp=None) if log.timestamp == _NO_COLUMN else log
 
 
-def export_of(named: Sequence[str], log: LogOptions) -> Export | None:
+def export_of(inputs: Sequence[str], log: LogOptions) -> Export | None:
     """Return the description of exported warehouse counts; None for a log, or where options describe a log."""
     options = (log.table, log.sql, log.impressions, log.clicks, log.impression_where, log.columns)
-    if any(options) or log.input_format not in {"auto", "flat"} or STANDARD_INPUT in named:
+    if any(options) or log.input_format not in {"auto", "flat"} or STANDARD_INPUT in inputs:
         return None
-    return find_export(named)
+    return find_export(inputs)
 
 
 SPARK_QUERY = "the query"
@@ -187,13 +187,13 @@ def table_names(log: LogOptions, files: Sequence[str]) -> list[str]:
     return [f"table {name}" for name in log.table]
 
 
-def _tables(named: Sequence[str], log: LogOptions) -> "Tables | None":
+def _tables(inputs: Sequence[str], log: LogOptions) -> "Tables | None":
     """Return the tables of Spark with the rows of the log; None where files have them.
 
     Raises:
         UsageError: --input-format names raw files, or the file of the query cannot be read.
     """
-    if log.engine != "spark" or not (log.table or [*named] == [SPARK_QUERY]):
+    if log.engine != "spark" or not (log.table or [*inputs] == [SPARK_QUERY]):
         return None
     from posbias.io.engines.spark_session import Tables  # noqa: PLC0415 - only where tables are read
 
@@ -202,7 +202,7 @@ def _tables(named: Sequence[str], log: LogOptions) -> "Tables | None":
     return Tables(tuple(log.table)) if log.table else Tables((), *_query_text(log.sql or ""))
 
 
-def _query(named: Sequence[str], log: LogOptions) -> Query | None:
+def _query(inputs: Sequence[str], log: LogOptions) -> Query | None:
     """Return the query that selects the rows of the log, by --sql or of a tracker; None without a query.
 
     Raises:
@@ -215,7 +215,7 @@ def _query(named: Sequence[str], log: LogOptions) -> Query | None:
     if log.engine != "polars":
         advice = "Use --engine polars" if is_tracker else "Use --engine polars, or name tables in it and no files"
         raise UsageError(f"{flag}: the query runs on this machine only. {advice}.")
-    remote = next((name for name in named if isinstance(location(name), ObjectUrl)), None)
+    remote = next((name for name in inputs if isinstance(location(name), ObjectUrl)), None)
     if remote is not None:
         raise UsageError(f"{remote}: {flag} reads local files only. Copy it to disk first.")
     if is_tracker:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import polars as pl
@@ -102,12 +102,9 @@ class LogView:
         request = self.job().log
         return [] if request is None else with_quotes(request.sources())
 
-    @property
-    def options(self) -> dict[str, object]:
-        """Changed options by flag, without options that would have no effect on `posbias run`."""
-        return self._options_of("run", self.log, self.counting)
-
-    def _options_of(self, command: str, *groups: LogOptions | CountingOptions) -> dict[str, object]:
+    def options(self, command: Literal["run", "interleave"] = "run") -> dict[str, object]:
+        """Return changed options by flag, without options that would have no effect on the command."""
+        groups = (self.log,) if command == "interleave" else (self.log, self.counting)
         values = {name: value for group in (*groups, EstimationOptions()) for name, value in vars(group).items()}
         situation = Situation(command, values | {"logs": list(self.logs)})
         return {
@@ -116,21 +113,12 @@ class LogView:
             if why_without_effect(flag.removeprefix("--").replace("-", "_"), situation) is None
         }
 
-    @property
-    def command(self) -> list[str]:
-        """The arguments of `posbias run` for this log, without `-o DIR`."""
-        return ["run", *self._files, *command_words(self.options)]
-
-    @property
-    def interleave_command(self) -> list[str]:
-        """The arguments of `posbias interleave` for this log, without the columns of rankers and `-o DIR`."""
-        return ["interleave", *self._files, *command_words(self._options_of("interleave", self.log))]
-
-    @property
-    def _files(self) -> list[str]:
+    def command(self, command: Literal["run", "interleave"] = "run") -> list[str]:
+        """Return the arguments of `posbias` for the command on this log, without columns of rankers and `-o DIR`."""
+        files = [f"./{name}" if name.startswith("-") and name != "-" else name for name in self.logs]
         if self.log.engine == "spark" and (self.log.table or self.logs == (SPARK_QUERY,)):
-            return []
-        return [f"./{name}" if name.startswith("-") and name != "-" else name for name in self.logs]
+            files = []
+        return [command, *files, *command_words(self.options(command))]
 
 
 Step = Callable[[LogView], list[Finding]]
@@ -138,8 +126,8 @@ Step = Callable[[LogView], list[Finding]]
 
 def _form(view: LogView) -> list[Finding]:
     """Recognise raw files of a source, or a table of events."""
-    of_rows = ("impression_where", "clicks", "click", "clicked", "click_ranks", "sql")
-    if view.log.input_format != "auto" or any(getattr(view.log, name) for name in of_rows):
+    row_options = ("impression_where", "clicks", "click", "clicked", "click_ranks", "sql")
+    if view.log.input_format != "auto" or any(getattr(view.log, name) for name in row_options):
         return []
     try:
         return recognition.find_form(view.sources())
@@ -149,8 +137,8 @@ def _form(view: LogView) -> list[Finding]:
 
 def _dialect(view: LogView) -> list[Finding]:
     """Recognise the dialect of text files."""
-    named = (view.log.separator, view.log.encoding, view.log.columns)
-    if any(value is not None for value in named) or view.log.input_format not in ROWS:
+    options = (view.log.separator, view.log.encoding, view.log.columns)
+    if any(value is not None for value in options) or view.log.input_format not in ROWS:
         return []
     try:
         return recognition.find_dialects(view.sources())
@@ -206,7 +194,7 @@ def _teams(view: LogView) -> list[Finding]:
     if team is None:
         return []
     named = chain(("--team", team), *zip(("--rank-a", "--rank-b"), ranks, strict=False), ("-o", "DIR"))
-    command = f"posbias {shlex.join([*view.interleave_command, *named])}"
+    command = f"posbias {shlex.join([*view.command('interleave'), *named])}"
     text = f"{team!r} says which of two rankers picked a document: `{command}`"
     if not ranks or view.log.stratify or view.log.impressions:
         return [Finding(f"{text} compares them")]
@@ -357,13 +345,13 @@ def _content(
         codes = {reason.code for reason in reasons}
         advised = advice(look.facts, look.moved, look.outlooks, by_cell=bool(log.roles.cell))
         reasons += [Reason("advice", NOTE, sentence) for code, sentence in advised.items() if code not in codes]
-    following = None if conclusions.has_stops(reasons) else _command_line(view.command)
+    following = None if conclusions.has_stops(reasons) else _command_line(view.command())
     conclusion = conclusions.conclude(_headline(look, model), reasons, following)
     measured = ("totals", "days", "positions", "pages", "queries", "client", "movement", "models")
     content = {
         "schema": SCHEMA,
         **msgspec.to_builtins(conclusion),
-        "command": view.command,
+        "command": view.command(),
         "carries_estimate": conclusion.verdict != "do not use",
         "recognised": log_description(log, view.findings),
         "rows": None if read is None else msgspec.to_builtins(read.rows),
@@ -455,7 +443,7 @@ def _measurements(look: LogSurvey, wanted: str) -> dict[str, Any]:
 def items_of_check(content: Mapping[str, Any], *, details: bool) -> list[Item]:
     """Return the printed items of the content of `--json`."""
     tables = [_positions(content)] if content["positions"] else []
-    facts = [*log_lines(content["recognised"]), *_totals(content), *_pages(content)]
+    facts = [*log_lines(content["recognised"]), *_facts(content)]
     facts += _models(content) if details else []
     facts += [f"read by: {_command_line(content['command'])}"] if content["next"] is None else []
     return in_order(conclusion_of(content), tables, facts, details=details)
@@ -468,27 +456,6 @@ def _command_line(command: Sequence[str]) -> str:
 def conclusion_of(content: Mapping[str, Any]) -> conclusions.Conclusion:
     """Return the conclusion in the content of `--json`."""
     return msgspec.convert(content, conclusions.Conclusion)
-
-
-def _totals(content: Mapping[str, Any]) -> Iterator[str]:
-    rows, totals, days = content["rows"], content["totals"], content["days"]
-    if rows is not None:
-        left_out = ", ".join(f"{count:,} because {why}" for why, count in rows["rejected"].items())
-        yield f"rows: {rows['read']:,} read" + (f", left out {left_out}" if left_out else "")
-        if "clicks" in rows:
-            yield f"clicks: {clicks_in_words(msgspec.convert(rows['clicks'], Clicks))}"
-    if totals is not None:
-        names = {"impressions": "", "clicks": "", "pages": "pages_exact", "queries": "", "documents": "documents_exact"}
-        counts = [
-            ("" if not exact or totals[exact] else "about ") + plural(totals[name], name)
-            for name, exact in names.items()
-            if totals[name] is not None
-        ]
-        pairs = f"{'' if totals['pairs_exact'] else 'about '}{plural(totals['pairs'], '(query, doc) pairs')}"
-        yield f"counted: {', '.join([*counts, pairs])}"
-    if days is not None:
-        span = days["first"] if days["number"] == 1 else f"{days['first']} to {days['last']}, {days['number']:,} days"
-        yield f"days: {span}"
 
 
 def _positions(content: Mapping[str, Any]) -> PrintedTable:
@@ -517,8 +484,27 @@ def _positions(content: Mapping[str, Any]) -> PrintedTable:
     return PrintedTable(tuple(columns), more(len(rows), "positions (--json has all)"))
 
 
-def _pages(content: Mapping[str, Any]) -> Iterator[str]:
+def _facts(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield lines on rows, counts, days, pages, queries and movement."""
+    rows, totals, days = content["rows"], content["totals"], content["days"]
     queries, moved, pages = content["queries"], content["movement"], content["pages"]
+    if rows is not None:
+        left_out = ", ".join(f"{count:,} because {why}" for why, count in rows["rejected"].items())
+        yield f"rows: {rows['read']:,} read" + (f", left out {left_out}" if left_out else "")
+        if "clicks" in rows:
+            yield f"clicks: {clicks_in_words(msgspec.convert(rows['clicks'], Clicks))}"
+    if totals is not None:
+        names = {"impressions": "", "clicks": "", "pages": "pages_exact", "queries": "", "documents": "documents_exact"}
+        counts = [
+            ("" if not exact or totals[exact] else "about ") + plural(totals[name], name)
+            for name, exact in names.items()
+            if totals[name] is not None
+        ]
+        pairs = f"{'' if totals['pairs_exact'] else 'about '}{plural(totals['pairs'], '(query, doc) pairs')}"
+        yield f"counted: {', '.join([*counts, pairs])}"
+    if days is not None:
+        span = days["first"] if days["number"] == 1 else f"{days['first']} to {days['last']}, {days['number']:,} days"
+        yield f"days: {span}"
     if pages is not None and pages["looked_at"]:
         yield (
             f"pages: {pages['rows'] / pages['looked_at']:.1f} results each, at most {pages['longest']:,}; "

@@ -48,8 +48,8 @@ def statistics_plan(log: groups.LogOptions, counting: groups.CountingOptions) ->
     version, clusters, arms = (
         () if name is None else (name,) for name in (log.period_column, log.cluster_column, log.arm)
     )
-    named = {"--stratify": strata, "--period-column": version, "--cluster-column": clusters, "--arm": arms}
-    check_named_columns(model, (*named.items(), ("--context", context), ("--cell", cell)))
+    columns_by_flag = {"--stratify": strata, "--period-column": version, "--cluster-column": clusters, "--arm": arms}
+    check_named_columns(model, (*columns_by_flag.items(), ("--context", context), ("--cell", cell)))
     differs, separating = "already lets attractiveness differ by it", (*context, *strata, *version)
     compares = "--cell compares a document under its different values, which then share none"
     once = "attractiveness may already differ by it, so that its values share no documents. Name it once"
@@ -61,7 +61,7 @@ def statistics_plan(log: groups.LogOptions, counting: groups.CountingOptions) ->
         ("--arm", separating, once),
     )
     for flag, columns, why in conflicts:
-        if shared := sorted({*named[flag]} & {*columns}):
+        if shared := sorted({*columns_by_flag[flag]} & {*columns}):
             raise UsageError(f"{flag} {' '.join(shared)}: {why}.")
     if arms:
         refusals = {
@@ -225,7 +225,7 @@ def _check_rows(log: groups.LogOptions, model: str, pages_for: str | None) -> No
 
 
 def resolve(
-    named: Sequence[str],
+    inputs: Sequence[str],
     log: groups.LogOptions,
     counting: groups.CountingOptions,
     statistics: Sequence[Statistics] | None = None,
@@ -239,7 +239,7 @@ def resolve(
     """Validate options and return the job to read and count the inputs.
 
     Args:
-        named: logs or statistics, as named by the user.
+        inputs: logs or statistics, as named by the user.
         log: how logs are read.
         counting: how impressions are counted.
         statistics: the statistics among the inputs; looked up if None.
@@ -254,9 +254,9 @@ def resolve(
         UsageError: an option cannot be parsed, or conflicts with another option.
     """
     detect_timestamp, log = detect_timestamp and log.timestamp is None and counting.date is None, drop_none(log)
-    statistics = find_statistics(named) if statistics is None else statistics
+    statistics = find_statistics(inputs) if statistics is None else statistics
     features, request = features or FeaturesRequest(), None
-    export = None if statistics else export_of(named, log)
+    export = None if statistics else export_of(inputs, log)
     needed_for = sessions_for or ("--feature" if features.columns else None)
     if needed_for is not None and statistics:
         raise StatisticsError(
@@ -268,14 +268,16 @@ def resolve(
             "out."
         )
     if export is not None:
-        plan, request = _export_request(named, export, log, counting, only_fit=only_fit)
+        plan, request = _export_request(inputs, export, log, counting, only_fit=only_fit)
     elif statistics:
         plan = statistics[0].metadata.plan
         check_counting(plan, counting, log)
     else:
         plan = statistics_plan(log, counting)
         _check_rows(log, f"--model {plan.model.name}" if plan.model.needs_session else "", sessions_for)
-        request = log_request(named, log, plan, day=counting.date, sessions_for=sessions_for, features=features.columns)
+        request = log_request(
+            inputs, log, plan, day=counting.date, sessions_for=sessions_for, features=features.columns
+        )
         request = replace(request, detect_timestamp=detect_timestamp)
     if decay is not None and not 0 < decay <= 1:
         raise UsageError(f"--decay {decay:g}: must be above 0 and at most 1.")
@@ -284,11 +286,11 @@ def resolve(
             f"--decay {decay:g}: the days are not known. Count the logs with --date or --timestamp (and without "
             "--period none)."
         )
-    return Job(tuple(named), plan, request, tuple(statistics), sessions_for, features.tables, decay)
+    return Job(tuple(inputs), plan, request, tuple(statistics), sessions_for, features.tables, decay)
 
 
 def job_for_propensities(
-    named: Sequence[str],
+    inputs: Sequence[str],
     log: groups.LogOptions,
     fitted: PreviousFit | None,
     *,
@@ -300,7 +302,7 @@ def job_for_propensities(
     """Return the job that counts the cells of propensities, and the options of the log with the columns it reads.
 
     Args:
-        named: logs or statistics, as named by the user.
+        inputs: logs or statistics, as named by the user.
         log: how logs are read.
         fitted: the propensities, if there are any.
         beside: options for further columns to read, such as `timestamp`.
@@ -312,7 +314,7 @@ def job_for_propensities(
         StatisticsError: statistics have other cells.
         UsageError: --context or --cell differ from those of the propensities, or options conflict.
     """
-    statistics, counting = find_statistics(named), groups.CountingOptions(period="none")
+    statistics, counting = find_statistics(inputs), groups.CountingOptions(period="none")
     given = fitted is not None and not isinstance(fitted, StoredFit)
     if fitted is not None and given:  # a user's own table does not tell columns of cells from contexts
         columns = statistics[0].metadata.plan.cell if statistics else log.cell or ()
@@ -333,7 +335,7 @@ def job_for_propensities(
         counting = groups.CountingOptions(plan.model.name, plan.max_position, bins, period)
         further = {name: getattr(log, name) for name in beside}
         log = replace(without_cell_columns(log), cell=list(plan.cell), context=list(plan.context), **further)
-    job = resolve(named, log, counting, statistics, sessions_for=sessions_for, features=features)
+    job = resolve(inputs, log, counting, statistics, sessions_for=sessions_for, features=features)
     reads_counts = job.log is None or job.log.export is not None
     if fitted is not None and reads_counts:
         counted = job.plan if as_counted is None else as_counted(job.plan)
@@ -353,7 +355,7 @@ def job_for_propensities(
 
 
 def _export_request(
-    named: Sequence[str], export: Export, log: groups.LogOptions, counting: groups.CountingOptions, *, only_fit: bool
+    inputs: Sequence[str], export: Export, log: groups.LogOptions, counting: groups.CountingOptions, *, only_fit: bool
 ) -> tuple[StatisticsPlan, LogRequest]:
     """Return the plan of exported warehouse counts, and the request that reads them as a table of sums.
 
@@ -391,7 +393,7 @@ def _export_request(
         input_format="flat",
         **{name: getattr(log, name) for name in reading},
     )
-    request = log_request(named, columns, plan, day=counting.date, sessions_for=None, features=())
+    request = log_request(inputs, columns, plan, day=counting.date, sessions_for=None, features=())
     numbers = [PREVIOUS_CLICK] * plan.model.needs_session + [RANDOMIZED] * bool(plan.randomized)
     roles = replace(request.roles, counted=tuple(numbers), randomized=())
     return plan, replace(request, roles=roles, needs_session=False, export=export)
@@ -499,7 +501,7 @@ def model_to_fit(
 
 def job_of_fit(
     model: "CellFit | PageFit",
-    named: Sequence[str],
+    inputs: Sequence[str],
     log: groups.LogOptions,
     counting: groups.CountingOptions,
     files: TrainingRequest | None = None,
@@ -512,7 +514,7 @@ def job_of_fit(
     """
     columns = (*(files.features.columns if files else ()), *model.features.columns)
     tables = files.features.tables if files else model.features.tables
-    features, statistics = FeaturesRequest(tables, tuple(dict.fromkeys(columns))), find_statistics(named)
+    features, statistics = FeaturesRequest(tables, tuple(dict.fromkeys(columns))), find_statistics(inputs)
     pages_for, by_strata = (files and files.sessions_for) or model.sessions_for, False
     if isinstance(model, CellFit):
         by_strata = get_method(model.method).uses_strata
@@ -522,7 +524,7 @@ def job_of_fit(
         log, counting = without_cell_columns(log), groups.CountingOptions(max_position=counting.max_position)
         pages_for, decay = None if statistics else pages_for, None
     job = resolve(
-        named,
+        inputs,
         log,
         counting,
         statistics,

@@ -90,9 +90,9 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
             "report.html."
         )
     check_drawing()
-    twice = [place for number, place in enumerate(places) if place in places[:number]]
-    if twice:
-        raise UsageError(f"{twice[0]}: is named twice. Name each result once.")
+    repeated = [place for number, place in enumerate(places) if place in places[:number]]
+    if repeated:
+        raise UsageError(f"{repeated[0]}: is named twice. Name each result once.")
     check_file(target, "report", places, force=force)
     with open_results(places) as results, progress.stage("drawing"):
         if form == "html":

@@ -530,16 +530,16 @@ def write_file(target: Path, content: bytes | str, kind: FileKind, inputs: Itera
         raise OutputError(f"{target}: cannot be written: a name in it is not UTF-8. Rename what it names.") from error
     folder = target.absolute().parent
     with owned_directory(folder, ".posbias") as work:
-        made = work / "file"
+        file = work / "file"
         try:
-            made.write_bytes(whole)
-            _sync(made)
+            file.write_bytes(whole)
+            _sync(file)
             with committing():
                 if force and os.path.lexists(target):
                     _check_own_file(kind, target)
-                    made.replace(target)
+                    file.replace(target)
                 else:
-                    rename_new(made, target)
+                    rename_new(file, target)
             _sync(folder)
         except FileExistsError as error:
             raise OutputExistsError(f"{target}: already exists: it appeared during this run and was kept.") from error

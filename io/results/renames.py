@@ -61,17 +61,17 @@ def rename_new(work: Path, target: Path) -> None:
     work.rename(target)
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange(first: Path, second: Path) -> bool:
     """Swap two directories in one step; return False where the system does not support it."""
-    return _rename(one, other, _RENAME_EXCHANGE)
+    return _rename(first, second, _RENAME_EXCHANGE)
 
 
-def _rename(one: Path, other: Path, how: int) -> bool:
+def _rename(source: Path, target: Path, how: int) -> bool:
     """Call renameat2(2); return False where the system does not support it."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):
         return False
-    failed = libc.renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), how)
+    failed = libc.renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), how)
     if not failed:
         return True
     code = ctypes.get_errno()
