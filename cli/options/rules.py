@@ -36,7 +36,7 @@ class Situation:
         return self.values[name]
 
     def is_set(self, name: str) -> bool:
-        """Whether an option has a truthy value or the integer 0, or the queries of a tracker's format set it."""
+        """Whether an option has a truthy value or the integer 0, or the tracker named by --input-format sets it."""
         value = self.values[name]
         form = self.values.get("input_format")
         if form in SOURCES and f"--{name.replace('_', '-')}" in event_source(form).options:

@@ -268,7 +268,7 @@ def learn(
 def _with_served_features(
     documents: rankers.Documents, engine: ServingEngine | None, result: Result
 ) -> rankers.Documents:
-    """Return documents with features as a search engine computes them (single precision, perhaps 0 for missing).
+    """Return documents with features as `engine` computes them: in single precision, perhaps with 0 for missing.
 
     Raises:
         SchemaError: a feature is text.

@@ -361,7 +361,7 @@ def _export_request(
 
     Raises:
         StatisticsError: the counts were made with other options, or their ids serve only for a fit.
-        UsageError: the counts have days, and --date is given.
+        UsageError: --date is not a day or in the future, or the counts already have days.
     """
     about = about_export(export)
     if about.ids == "number" and not only_fit:

@@ -60,7 +60,7 @@ class Manifest:
     """A parsed manifest, not yet validated."""
 
     path: Path  # its file
-    state: FileState  # size, times and inode of the file when it was read
+    state: FileState  # inode, size and modification time of the file when it was read
     content: dict[str, Any]  # the JSON object
 
     def typed(self, as_type: type[_Type], error: type[PosbiasError] = LogFormatError, remedy: str = _REMEDY) -> _Type:
@@ -229,7 +229,7 @@ class StoredResult(Manifest):
 def open_stored(place: Location, names: Collection[str] = ()) -> Generator[StoredResult]:
     """Open a result for reading; from an object store, a copy on disk.
 
-    Sizes of all files are compared with the manifest, and digests of the files to be read; results of earlier versions
+    Sizes of existing files are compared with the manifest, and digests of files to be read; results of earlier versions
     have no digests.
 
     Args:
