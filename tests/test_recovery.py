@@ -10,13 +10,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from small_logs import over_frames
+from small_logs import counted, over_frames
 from typer.testing import CliRunner
 
 from posbias.cli.main import app
@@ -58,8 +57,7 @@ def fit(
 ) -> Fitted:
     """Fit logs as one, in memory: their columns have the names of their roles, `period` that of the day."""
     plan = StatisticsPlan(get_model(model), context=context, strata=strata, period="day" if by_day else None)
-    statistics = plan.count(nw.from_native(pl.concat(logs).lazy())).to_native().collect()
-    rows = statistics.sort(plan.keys)
+    rows = counted(pl.concat(logs), plan)
     part = compress_part(rows, plan)
     statistics = merge_parts([part], plan, over_frames(rows))
     options = EstimationOptions(period="day" if by_day else "auto")

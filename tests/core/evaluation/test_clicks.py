@@ -1,7 +1,7 @@
 """Sums over clicks, values and errors of rankings: against loops over pages, and against what must not matter."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from posbias.core.arrays.count_table import Floats
 from posbias.core.arrays.tails import holm
 from posbias.core.counts.counting_plan import StatisticsPlan, count_cells
-from posbias.core.evaluation.break_even import bends
+from posbias.core.evaluation.break_even import BreakEven, bends
 from posbias.core.evaluation.clicked import (
     ARP,
     DCG,
@@ -188,6 +188,14 @@ def test_bent_values_are_those_of_bent_theta_with_errors_scaled_alike(case: Case
             assert got.value == pytest.approx(expected.value, rel=1e-9)
             assert got.std_error_of_theta == pytest.approx(bend.power * expected.std_error_of_theta, rel=1e-9)
             assert of_log[0] == pytest.approx(of_log[1], rel=1e-9)
+
+
+def test_a_verdict_turns_where_its_differences_under_all_bends_do(case: Case) -> None:
+    found = case.evaluation("page", hidden=0.4)
+    under = (found, *(found.bent(number) for number in range(len(bends(0.4)))))
+    values = [of.difference(1, 2, DCG, "snips") for of in under]
+    whole, *bent = ((value.value, value.low, value.high) for value in values)
+    np.testing.assert_equal(asdict(found.break_even(1, 2)), asdict(BreakEven.of(whole, bent)))
 
 
 @pytest.mark.parametrize("candidates", ["page", "query"])

@@ -207,22 +207,6 @@ def test_a_fit_comes_closer_to_the_truth_with_more_pages(name: str) -> None:
     assert errors[1] < max(0.5 * errors[0], 0.005)
 
 
-@pytest.mark.parametrize("name", ["cm", "dcm", "ccm", "dbn", "sdbn"])
-@pytest.mark.slow_after(1)
-def test_the_parameters_of_a_cascade_are_recovered(name: str) -> None:
-    truth, shown = simulated(name, 40_000, 5)
-    found = fitted(name, shown)
-    for parameter in get_click_model(name).parameters:
-        wanted, got = truth[parameter.name], found[parameter.name]
-        if parameter.shape == "unit":
-            error = np.sqrt(np.mean((got[:-1] - wanted[:-1]) ** 2))
-            assert error < (0.06 if parameter.name == "satisfaction" else 0.03)
-        elif parameter.shape == "position":  # below the last document there is nowhere to go on to
-            assert got[1:-1] == pytest.approx(wanted[1:-1], abs=0.03)
-        else:
-            assert got == pytest.approx(wanted, abs=0.05)
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_padding_says_nothing(name: str) -> None:
     model, (truth, shown) = get_click_model(name), simulated(name, 200, 2)

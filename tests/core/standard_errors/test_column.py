@@ -149,16 +149,6 @@ def two_way(statistics: SufficientStatistics, fit: ConditionalFit) -> tuple[Clus
     return by_query, sums_by(statistics, fit, "user"), sums_by(statistics, fit, "query", "user")
 
 
-def test_two_ways_that_are_one_are_that_one() -> None:
-    statistics = statistics_of(simulated(WORLD).log.with_columns(user="query"), BY_USER)
-    fit = conditional(statistics)
-    sums = by_query, *_ = two_way(statistics, fit)
-    found = errors_from_sums(fit.log_theta, fit.free_cells, sums)
-
-    np.testing.assert_allclose(found.covariance, by_query.covariance, rtol=1e-7)
-    np.testing.assert_allclose(found.degrees[fit.free_cells], by_query.degrees)
-
-
 def test_two_ways_are_the_sum_of_both_less_what_they_share_and_never_less_than_one() -> None:
     statistics = statistics_of(with_users(simulated(WORLD).log, 12), BY_USER)
     fit = conditional(statistics)
