@@ -1,7 +1,7 @@
-"""Statistics of a log for `check`, the estimates to expect from it, remarks, and clients that click like robots.
+"""Survey a log for `check`: counts, facts of its pages, the estimate to expect, advice, and clients like robots.
 
-The estimate is the conditional fit itself, without what a fit compares it with. From a sample of queries, standard
-errors are those of the sample times sqrt(queries in it / queries in all), as errors are clustered by query.
+The expected estimate is the conditional fit. From a sample of queries, standard errors are those of the sample times
+sqrt(queries in the sample / queries in all), as errors are clustered by query.
 """
 
 from collections.abc import Sequence
@@ -29,13 +29,16 @@ _SEED = 20_260_105
 _RANGE = 2.0**64
 
 
-def hashes_of(values: pl.Series) -> Hashes:
-    """The hashes of values, of which `smallest_hashes` are a sketch that counts them; those of several parts unite."""
+def value_hashes(values: pl.Series) -> Hashes:
+    """Return the smallest hashes of values, a sketch of their distinct count (bottom-k)."""
     return smallest_hashes(values.hash(_SEED).to_numpy())
 
 
 def smallest_hashes(hashes: Hashes) -> Hashes:
-    """The smallest hashes, ascending, each once: of many, a part that holds enough is looked at first."""
+    """Return the `_KEPT` smallest distinct hashes, ascending; of the concatenated sketches of parts, the sketch of all.
+
+    In a long array the low part is deduplicated first.
+    """
     at = _ENOUGH * _KEPT
     if len(hashes) > at:
         low = np.unique(hashes[hashes <= np.partition(hashes, at)[at]])
@@ -44,8 +47,8 @@ def smallest_hashes(hashes: Hashes) -> Hashes:
     return np.unique(hashes)[:_KEPT]
 
 
-def number_of(smallest: Hashes) -> tuple[int, bool]:
-    """How many different values there are by the smallest hashes, and whether that is exact."""
+def distinct_count(smallest: Hashes) -> tuple[int, bool]:
+    """Estimate the number of distinct values from the smallest hashes, and return whether it is exact."""
     if len(smallest) < _KEPT:
         return len(smallest), True
     return round((_KEPT - 1) / (float(smallest[-1]) / _RANGE)), False
@@ -58,40 +61,40 @@ _N, _C = pl.col(IMPRESSIONS).cast(pl.Float64), pl.col(CLICKS).cast(pl.Float64)
 
 @dataclass(frozen=True)
 class LogFacts:
-    """Counts of a log, or of a part of it that holds whole queries; `add_facts` adds parts up."""
+    """Counts of a log, or of a part of whole queries; `add_facts` adds parts."""
 
-    positions: pl.DataFrame  # `position`, `impressions`, `clicks`; of a log sorted, with `ctr`
+    positions: pl.DataFrame  # `position`, `impressions`, `clicks`; of a whole log, sorted and with `ctr`
     queries: int  # number of queries
-    squares: float  # sum over queries of their squared impressions
-    largest_query: str  # the query with the most impressions
-    largest_size: float  # and how many
+    squares: float  # sum over queries of squared impressions
+    largest_query: str  # the query with most impressions
+    largest_size: float  # impressions of the largest query
 
     @property
     def impressions(self) -> float:
-        """All impressions."""
+        """Total impressions."""
         return float(self.positions[IMPRESSIONS].sum())
 
     @property
     def clicks(self) -> float:
-        """All clicks."""
+        """Total clicks."""
         return float(self.positions[CLICKS].sum())
 
     @property
     def effective_queries(self) -> float:
-        """So many queries of one size are as concentrated: (sum n_q)^2 / sum n_q^2."""
+        """Effective number of queries, (sum n_q)^2 / sum n_q^2."""
         return self.impressions**2 / self.squares
 
     @property
     def largest_share(self) -> float:
-        """Share of the impressions that the largest query has."""
+        """Share of the largest query in the impressions."""
         return self.largest_size / self.impressions
 
 
-def facts_of(statistics: pl.DataFrame) -> LogFacts:
-    """Facts of the statistics of whole queries.
+def log_facts(statistics: pl.DataFrame) -> LogFacts:
+    """Compute the facts of whole queries.
 
     Args:
-        statistics: `query`, `position`, `impressions`, `clicks`; the rows of a query together.
+        statistics: `query`, `position`, `impressions`, `clicks`; the rows of a query are adjacent.
     """
     query = statistics.select(pl.col(QUERY).rle_id()).to_series().to_numpy()
     sizes = np.bincount(query, statistics[IMPRESSIONS].to_numpy())
@@ -104,7 +107,7 @@ def facts_of(statistics: pl.DataFrame) -> LogFacts:
 
 
 def add_facts(parts: Sequence[LogFacts]) -> LogFacts:
-    """The facts of a log from those of all its parts."""
+    """Add up the facts of all parts of a log."""
     sums = pl.concat([part.positions for part in parts]).group_by(POSITION).sum().sort(POSITION)
     largest = max(parts, key=lambda part: part.largest_size)
     return replace(
@@ -117,16 +120,19 @@ def add_facts(parts: Sequence[LogFacts]) -> LogFacts:
 
 @dataclass(frozen=True)
 class LogDetails:
-    """What `check` takes besides, of a log or of a part of it that holds whole queries; `add_details` adds parts up."""
+    """Further counts of a log for `check`, or of a part of whole queries; `add_details` adds parts."""
 
-    # per position `impressions`, `clicks`, `queries`, and the sums over queries of their squares and products
-    positions: pl.DataFrame
-    docs: Hashes  # the smallest hashes of documents; see `number_of`
-    days: pl.Series  # ascending, where the statistics keep days; else empty
+    positions: pl.DataFrame  # `position`, sums over queries `impressions` n, `clicks` c, `queries`, `nn`, `nc`, `cc`
+    docs: Hashes  # smallest hashes of documents (`distinct_count`)
+    days: pl.Series  # of a whole log, ascending; empty without days
 
 
-def details_of(statistics: pl.DataFrame) -> LogDetails:
-    """Details of the statistics of whole queries, which have documents, too, and days where these are known."""
+def log_details(statistics: pl.DataFrame) -> LogDetails:
+    """Compute the details of whole queries.
+
+    Args:
+        statistics: the columns of `log_facts`, `doc`, and `period` if days are known.
+    """
     rows = statistics.select(pl.col(QUERY).rle_id().alias(_QUERIES), POSITION, _N, _C)
     by_query = rows.group_by(_QUERIES, POSITION).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(_QUERIES, POSITION)
     n, c = pl.col(IMPRESSIONS), pl.col(CLICKS)
@@ -135,13 +141,13 @@ def details_of(statistics: pl.DataFrame) -> LogDetails:
     days = statistics[PERIOD] if PERIOD in statistics.columns else pl.Series(dtype=pl.Date)
     return LogDetails(
         positions=by_query.group_by(POSITION).agg(*sums, *products).filter(pl.col(_QUERIES) > 0).sort(POSITION),
-        docs=hashes_of(statistics[DOC]),
+        docs=value_hashes(statistics[DOC]),
         days=days.cast(pl.Date).unique(),
     )
 
 
 def add_details(parts: Sequence[LogDetails]) -> LogDetails:
-    """The details of a log from those of all its parts."""
+    """Add up the details of all parts of a log."""
     return LogDetails(
         positions=pl.concat([part.positions for part in parts]).group_by(POSITION).sum().sort(POSITION),
         docs=smallest_hashes(np.concatenate([part.docs for part in parts])),
@@ -150,14 +156,14 @@ def add_details(parts: Sequence[LogDetails]) -> LogDetails:
 
 
 def position_rows(details: LogDetails) -> list[dict[str, Any]]:
-    """Click rates p = C / N by position, with their 95 % intervals.
+    """Compute click rates p = C / N by position, with 95 % intervals.
 
     A ratio of sums over Q queries has the variance Q / (Q - 1) sum (c_q - p n_q)^2 / N^2 (Cochran 1977, section 6.4);
-    the interval is that of Student's t with Q - 1 degrees of freedom, cut at 0 and 1.
+    the interval is that of Student's t with Q - 1 degrees of freedom, clipped to [0, 1].
 
     Returns:
-        `position`, `impressions`, `clicks`, `ctr`, `ctr_low`, `ctr_high` of each, the ends None where one query alone
-        holds the position; counts that are whole as whole numbers.
+        `position`, `impressions`, `clicks`, `ctr`, `ctr_low`, `ctr_high` by position; the interval is None at positions
+        of a single query; integral counts are integers.
     """
     counts = (IMPRESSIONS, CLICKS, "nn", "nc", "cc", _QUERIES)
     n, c, nn, nc, cc, queries = (details.positions[name].to_numpy() for name in counts)
@@ -175,53 +181,69 @@ def position_rows(details: LogDetails) -> list[dict[str, Any]]:
 
 
 ROWS_OF_LONG_PAGES = 4
-"""Shorter pages may be clicked in full by a person."""
+"""Smallest number of rows of a long page; users may click on all rows of a shorter page."""
 
 
 @dataclass(frozen=True)
 class PageFacts:
-    """Facts of a sample of whole pages, or of all."""
+    """Facts of a sample of whole pages; counts are numbers of pages unless noted.
 
-    pages: int  # how many were looked at
-    rows: int  # impressions on them
-    starting_late: int  # pages whose first position is not 1
-    with_gaps: int  # pages that lack a position between their first and their last one
-    lacking: int  # pages that lack a position above their last one
-    long: int  # pages of at least `ROWS_OF_LONG_PAGES` rows
-    clicked_in_full: int  # those of them on which every row is clicked
-    without_click: int  # pages without a click
-    longest: int  # rows of the longest page
-    several_clicks: int  # pages with two clicks or more
-    single: int  # pages of one row
-    single_clicked: int  # those of them that are clicked
-    shifted: ShiftedPages | None  # pages that count from another base than most
-    thinned: "ThinnedPosition | None" = None  # where rows seem to be kept for their clicks
-    # Of the longest pages, the number whose clicks are all in the upper third, and all in the lower third: pages of
-    # ever shorter lengths are added until there are `_LONGEST` of the latter; 0 and 0 if there never are
+    Attributes:
+        rows: number of impressions.
+        starting_late: whose first position is not 1.
+        with_gaps: without some position between the first and the last.
+        lacking: without some position above the last.
+        long: with at least `ROWS_OF_LONG_PAGES` rows.
+        clicked_in_full: long, and with a click on every row.
+        longest: number of rows of the longest page.
+        several_clicks: with two clicks or more.
+        single: of one row.
+        single_clicked: of one row, clicked.
+        shifted: pages that count positions from another base than most.
+        thinned: position whose rows seem to be logged for their clicks.
+        clicked_at_top: of the longest pages, those with all clicks in the upper third. Shorter pages are added until
+            `clicked_at_end` is at least `_LONGEST`; both are 0 if it never is.
+        clicked_at_end: of the longest pages, those with all clicks in the lower third.
+        never_clicked: the most frequent last position of pages that hardly ever have a click, and its pages.
+        least_logged: the position that is most often missing inside pages, and the share of pages with it.
+    """
+
+    pages: int
+    rows: int
+    starting_late: int
+    with_gaps: int
+    lacking: int
+    long: int
+    clicked_in_full: int
+    without_click: int
+    longest: int
+    several_clicks: int
+    single: int
+    single_clicked: int
+    shifted: ShiftedPages | None
+    thinned: "ThinnedPosition | None" = None
     clicked_at_top: int = 0
     clicked_at_end: int = 0
-    # Last position and number of pages, of the commonest last position at which pages hardly ever have a click
     never_clicked: tuple[int, int] = (0, 0)
-    # The position that is most often missing inside pages, and the share of pages that have it
     least_logged: tuple[int, float] | None = None
 
 
 @dataclass(frozen=True)
 class ThinnedPosition:
-    """A position that is seldom on pages, and clicked more often than the one above."""
+    """A position that is often missing, and clicked more often than the position above."""
 
     position: int
-    shown: float  # share of the pages that go beyond it on which it is
-    times_clicked: float  # its click rate as a multiple of that of the position above
+    shown: float  # share of the pages that span it which contain it
+    times_clicked: float  # click rate over that of the position above
 
 
 def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts:
-    """Facts of the pages of canonical impressions with their sessions.
+    """Compute facts of pages.
 
     Args:
-        impressions: whole pages.
-        cell: the further columns of cells: each of their values has a first position of its own, on each page where
-            positions begin anew, else on pages that start with it.
+        impressions: canonical impressions of whole pages, with sessions.
+        cell: further cell columns. Each of their values has its own first position: on each page if positions restart
+            for each value, else on pages that start with the value.
     """
     clicked, above = pl.when(pl.col(CLICK) == 1).then(pl.col(POSITION)), pl.col(POSITION).min() - 1
     per_page = impressions.group_by(SESSION).agg(
@@ -231,14 +253,16 @@ def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts
         top=3 * (clicked.max() - above) <= pl.col(POSITION).max() - above,
         end=3 * (clicked.min() - above) > 2 * (pl.col(POSITION).max() - above),
     )
-    anew = cell if cell and impressions.select(SESSION, POSITION).is_duplicated().any() else ()
-    first = [pl.col(name).sort_by(POSITION).first() for name in cell if not anew]
-    places = impressions.group_by(SESSION, *anew).agg(*ENDS, pl.col(POSITION).n_unique().alias("places"), *first)
+    restarting = cell if cell and impressions.select(SESSION, POSITION).is_duplicated().any() else ()
+    first = [pl.col(name).sort_by(POSITION).first() for name in cell if not restarting]
+    spans = impressions.group_by(SESSION, *restarting).agg(
+        *ENDS, pl.col(POSITION).n_unique().alias("positions"), *first
+    )
     top = pl.col(FIRST).min().over(cell) if cell else 1
-    ends = {
+    span_counts = {
         "starting_late": (pl.col(FIRST) > top).sum(),
-        "with_gaps": (pl.col(LAST) - pl.col(FIRST) + 1 > pl.col("places")).sum(),
-        "lacking": (pl.col(LAST) > pl.col("places")).sum(),
+        "with_gaps": (pl.col(LAST) - pl.col(FIRST) + 1 > pl.col("positions")).sum(),
+        "lacking": (pl.col(LAST) > pl.col("positions")).sum(),
     }
     long = pl.col("rows") >= ROWS_OF_LONG_PAGES
     counts = {
@@ -252,26 +276,26 @@ def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts
         "single_clicked": ((pl.col("rows") == 1) & (pl.col("clicks") > 0)).sum(),
         "longest": pl.col("rows").max().fill_null(0),
     }
-    totals = [
-        frame.select(count.cast(pl.Int64).alias(name) for name, count in of.items()).row(0, named=True)
-        for frame, of in ((per_page, counts), (places, ends))
-    ]
+    of_pages, of_spans = (
+        frame.select(count.cast(pl.Int64).alias(name) for name, count in columns.items()).row(0, named=True)
+        for frame, columns in ((per_page, counts), (spans, span_counts))
+    )
     thinned, at_top, at_end, never, least_logged = None, 0, 0, (0, 0), None
     if not cell:
-        of_length = pl.len().cast(pl.Int64).alias("pages"), (pl.col("clicks") > 0).sum().alias("clicked")
-        by_length = per_page.group_by(LAST).agg(pl.col("top", "end").sum(), *of_length).sort(LAST, descending=True)
+        sizes = pl.len().cast(pl.Int64).alias("pages"), (pl.col("clicks") > 0).sum().alias("clicked")
+        by_length = per_page.group_by(LAST).agg(pl.col("top", "end").sum(), *sizes).sort(LAST, descending=True)
         longest = by_length.filter(pl.col(LAST) > 2).with_columns(pl.col("top", "end").cum_sum())  # noqa: PLR2004
         at_top, at_end = next(longest.filter(pl.col("end") >= _LONGEST).select("top", "end").iter_rows(), (0, 0))
         hardly = pl.col("clicked") < _HARDLY_ANY * pl.col("pages") * (pl.col("clicked").sum() / pl.col("pages").sum())
         most = by_length.filter(hardly, pl.col(LAST) < pl.col(LAST).max()).sort("pages", LAST).tail(1)
         never = next(most.select(LAST, "pages").iter_rows(), (0, 0))
-    if not cell and totals[1]["with_gaps"] > _GAPS * totals[0]["pages"]:
-        rows = impressions.join(places.select(SESSION, FIRST, LAST), on=SESSION)
-        thinned, least_logged = _thinned_position(rows, places)
+    if not cell and of_spans["with_gaps"] > _GAPS * of_pages["pages"]:
+        rows = impressions.join(spans.select(SESSION, FIRST, LAST), on=SESSION)
+        thinned, least_logged = _thinned_position(rows, spans)
     return PageFacts(
-        **totals[0],
-        **totals[1],
-        shifted=shifted_pages(places, cell),
+        **of_pages,
+        **of_spans,
+        shifted=shifted_pages(spans, cell),
         thinned=thinned,
         clicked_at_top=at_top,
         clicked_at_end=at_end,
@@ -280,72 +304,80 @@ def page_facts(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> PageFacts
     )
 
 
-_HARDLY_ANY = 0.01  # of the clicked pages among as many of all lengths
-_LONGEST = 30  # pages that are clicked in their lower third alone
-_GAPS = 0.05  # share of pages
-_FEWEST_SPANNED = 100  # pages that have a position inside
-_SELDOMER, _CLICKED_MORE, _CERTAIN = 0.7, 1.2, 5.0  # times as often as the position above; standard errors
+_HARDLY_ANY = 0.01  # share of clicked pages, relative to that of pages of all lengths
+_LONGEST = 30  # smallest number of pages with all clicks in the lower third
+_GAPS = 0.05  # share of pages with gaps
+_FEWEST_SPANNED = 100  # smallest number of pages that span a position
+_SELDOMER, _CLICKED_MORE, _CERTAIN = 0.7, 1.2, 5.0  # presence and click rate over the position above; standard errors
 
 
 def _thinned_position(
     rows: pl.DataFrame, pages: pl.DataFrame
 ) -> tuple[ThinnedPosition | None, tuple[int, float] | None]:
-    """Find the position at which click rates rise most while rows inside pages go missing, and the rarest position.
+    """Return the position with the largest rise of the click rate among positions often missing, and the rarest one.
 
     Args:
         rows: impressions, with the first and the last position of their page.
-        pages: these by page.
+        pages: first and last position by page.
     """
     inside = ((pl.col(FIRST) < pl.col(POSITION)) & (pl.col(POSITION) < pl.col(LAST))).sum()
     counts = rows.group_by(POSITION).agg(pl.len(), pl.col(CLICK).cast(pl.Int64).sum(), inside=inside).sort(POSITION)
     counts = counts.filter(pl.col(CLICK) > 0)
-    position, shown, clicks, within = (counts[name].to_numpy() for name in (POSITION, "len", CLICK, "inside"))
+    position, shown, clicks, present = (counts[name].to_numpy() for name in (POSITION, "len", CLICK, "inside"))
     begun = np.searchsorted(np.sort(pages[FIRST].to_numpy()), position, "left")
-    spanned = begun - np.searchsorted(np.sort(pages[LAST].to_numpy()), position, "right")  # pages that have it inside
-    share = np.where(spanned > 0, within / np.maximum(spanned, 1), 1.0)
-    of_many = np.where(spanned >= _FEWEST_SPANNED, share, 1.0)
-    least = (int(position[of_many.argmin()]), float(of_many.min())) if len(position) else None
+    spanned = begun - np.searchsorted(np.sort(pages[LAST].to_numpy()), position, "right")  # pages that extend beyond
+    share = np.where(spanned > 0, present / np.maximum(spanned, 1), 1.0)
+    frequent = np.where(spanned >= _FEWEST_SPANNED, share, 1.0)
+    least = (int(position[frequent.argmin()]), float(frequent.min())) if len(position) else None
     times = clicks[1:] / shown[1:] / (clicks[:-1] / shown[:-1])
-    found = (share[1:] < _SELDOMER * share[:-1]) & (times > _CLICKED_MORE)
-    found &= np.log(times) > _CERTAIN * np.sqrt(1 / clicks[1:] + 1 / clicks[:-1])
-    if not found.any():
+    thinned = (share[1:] < _SELDOMER * share[:-1]) & (times > _CLICKED_MORE)
+    thinned &= np.log(times) > _CERTAIN * np.sqrt(1 / clicks[1:] + 1 / clicks[:-1])
+    if not thinned.any():
         return None, least
-    place = int(np.argmax(np.where(found, times, 0.0)))
-    return ThinnedPosition(int(position[place + 1]), float(share[place + 1]), float(times[place])), least
+    largest = int(np.argmax(np.where(thinned, times, 0.0)))
+    return ThinnedPosition(int(position[largest + 1]), float(share[largest + 1]), float(times[largest])), least
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """The estimate to expect of one model on a log."""
+    """The expected estimate of a model on a log.
 
-    model: str  # its name
-    reason: str | None  # why nothing can be estimated; None where something can
-    # the cell columns, `impressions`, `clicks`, `identified`, `reason`, `std_error` (to expect, of the log of the
-    # propensity; 0 at a reference, null where there is none), `linking_pairs`, `linking_clicks`
+    Attributes:
+        model: name of the model.
+        reason: why nothing can be estimated; None if the estimate succeeds.
+        cells: the cell columns, `impressions`, `clicks`, `identified`, `reason`, `std_error` (expected, of log
+            propensity; 0 at references, null if unknown), `linking_pairs`, `linking_clicks`.
+        click_share: share of the clicks in identified cells.
+        share: share of the log's queries in the sample.
+        estimate: of the sample; None if it fails.
+    """
+
+    model: str
+    reason: str | None
     cells: pl.DataFrame
-    click_share: float  # share of the clicks in identified cells
-    share: float = 1.0  # share of the log's queries that it rests on; 1 for all
-    estimate: Estimate | None = None  # that is expected
+    click_share: float
+    share: float = 1.0
+    estimate: Estimate | None = None
 
     @property
     def errors(self) -> Floats:
-        """The standard errors to expect, of identified cells other than references."""
+        """Expected standard errors of identified cells other than references."""
         known = self.cells.filter(pl.col("identified") & (pl.col("std_error") > 0))
         return known["std_error"].to_numpy() if self.reason is None else np.empty(0)
 
     @property
     def carries(self) -> bool:
-        """Whether the log carries an estimate that may be taken at face value, as far as the counts say."""
+        """Whether the counts allow an estimate with errors for nearly all clicks."""
         return self.reason is None and self.click_share >= SUFFICIENT_CLICK_SHARE and bool(len(self.errors))
 
 
 def outlook(statistics: SufficientStatistics, memory: int, share: float = 1.0) -> Outlook:
-    """Forecast what the model of the statistics can estimate.
+    """Estimate theta by the model of the statistics, and expected standard errors for the whole log.
 
     Args:
-        statistics: of the log, or of whole queries of it.
-        memory: in bytes, of a fit.
-        share: share of the queries that they hold.
+        statistics: of the log, or of a sample of its queries.
+        memory: available for a fit, in bytes.
+        share: share of the log's queries in the statistics.
     """
     model = statistics.plan.model.name
     counts = statistics.counts_by_cell()
@@ -380,20 +412,20 @@ def outlook(statistics: SufficientStatistics, memory: int, share: float = 1.0) -
 
 @dataclass(frozen=True)
 class Movement:
-    """How documents move between cells."""
+    """Movement of documents between cells."""
 
     pairs: float  # number of (query, document) pairs
-    moved: float  # those of them that were shown in several cells
-    linking: float  # those that were also clicked: only they say anything about propensities
-    share: float  # impressions of pairs that moved, as a share of all
+    moved: float  # number of pairs shown in several cells
+    linking: float  # number of pairs that were also clicked, which alone are informative of propensities
+    share: float  # share of the impressions of moved pairs
 
 
-def movement(table: CountTable, of_queries: float = 1.0) -> Movement:
-    """How the pairs of a log move.
+def movement(table: CountTable, query_share: float = 1.0) -> Movement:
+    """Measure the movement of documents.
 
     Args:
-        table: the pairs; equal pairs may stand in it once, with their number.
-        of_queries: the share of the log's queries that they belong to.
+        table: counts of the pairs, or of their signatures with multiplicities.
+        query_share: share of the log's queries in the table, by which numbers are scaled up.
     """
     pairs = moved = linking = shown = shown_of_moved = 0.0
     for _, block in table.blocks():
@@ -404,27 +436,27 @@ def movement(table: CountTable, of_queries: float = 1.0) -> Movement:
         linking += float(block.multiplicity[block.links].sum())
         shown += float(impressions.sum())
         shown_of_moved += float(impressions[several].sum())
-    return Movement(*(count / of_queries for count in (pairs, moved, linking)), share=shown_of_moved / shown)
+    return Movement(*(count / query_share for count in (pairs, moved, linking)), share=shown_of_moved / shown)
 
 
 WIDE_ERROR = 0.1
-"""A standard error of log propensity: the interval is then about 20 % to either side."""
+"""Standard error of log propensity above which advice is given: the interval is about 20 % to either side."""
 
 HOPELESS_ERROR = 1.0
-"""Standard error at which an interval goes from a seventh to seven times the number."""
+"""Standard error of log propensity with an interval from a seventh to seven times the propensity."""
 
 THIN_CLICKS = 100
-STAYS = 0.5
+LITTLE_MOVEMENT = 0.5
 
 
 def advice(facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook], *, by_cell: bool = False) -> dict[str, str]:
-    """Sentences on what would help, by the code of the fault that gives the same advice, or by what helps.
+    """Return sentences of advice, by the code of the fault with the same advice, or by a name of their own.
 
     Args:
-        facts: what the counts say.
-        moved: how documents move.
-        outlooks: what models can say, the position-based one first.
-        by_cell: whether cells have further columns, along which nothing is smooth.
+        facts: of the log.
+        moved: movement of documents.
+        outlooks: of the models, the position-based one first.
+        by_cell: whether cells have further columns, over which no curve is smooth.
     """
     expected, sentences = outlooks[0], dict[str, str]()
     reasons = set(expected.cells["reason"].drop_nulls().to_list())
@@ -433,7 +465,7 @@ def advice(facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook], *, by_
             "Let the same document appear at different positions for the same query now and then, by more days, a "
             "changed ranker or a little randomisation."
         )
-    elif moved.share < STAYS:
+    elif moved.share < LITTLE_MOVEMENT:
         sentences["more sessions"] = (
             f"More sessions of the same queries would help: {1 - moved.share:.0%} of the impressions are of documents "
             "that were seen at one position only, and say nothing."
@@ -459,7 +491,7 @@ def advice(facts: LogFacts, moved: Movement, outlooks: Sequence[Outlook], *, by_
 
 
 def reasons_against(outlook: Outlook, facts: LogFacts) -> list[str]:
-    """Why the log cannot carry an estimate by a model, in sentences; none where it can."""
+    """Return sentences on why the log cannot carry an estimate by a model; empty if it can."""
     if outlook.reason is not None:
         return [outlook.reason]
     if not len(outlook.errors):
@@ -480,62 +512,62 @@ def reasons_against(outlook: Outlook, facts: LogFacts) -> list[str]:
 CLIENT = "posbias_client"
 
 FEWEST_CLIENTS = 20
-"""Fewer are kinds of clients."""
+"""Smallest number of clients; a column with fewer values holds kinds of clients."""
 
-_FEWEST_CLICKS = 20  # of a client that can stand out
-_TIMES_AS_MANY = 5.0  # impressions of a client that can stand out, against the median
-_TIMES_EXPECTED = 2.0  # its clicks, against those that its positions explain
-_FLAT = 0.5  # between clicks that fall with position as those of others do, 0, and clicks anywhere, 1
-_SPREAD = 0.3  # standard deviation of that between people
-_NEARLY_ALL = 0.99  # share of its impressions that a robot clicks that clicks all
+_FEWEST_CLICKS = 20  # smallest number of clicks of a robot
+_TIMES_AS_MANY = 5.0  # smallest ratio of the impressions of a robot to the median of clients
+_TIMES_EXPECTED = 2.0  # smallest ratio of the clicks of a robot to those expected at its positions
+_FLAT = 0.5  # smallest flatness f of a robot: 0 if clicks fall with position as those of others, 1 if not at all
+_SPREAD = 0.3  # standard deviation of f between people
+_NEARLY_ALL = 0.99  # click rate of a robot that clicks on everything
 _LEVEL = 0.01
-_FALSE = 0.1  # share of people among those that stand out, at most on average
-_SMALLEST = 0.01  # share of the clicks from which they are worth a sentence
+_FALSE = 0.1  # expected share of people among detected clients
+_SMALLEST = 0.01  # smallest share of the clicks of robots that is reported
 _HALVINGS = 40
 
 
 @dataclass(frozen=True)
 class Robots:
-    """Clients that stand out together."""
+    """Clients that click like robots."""
 
-    names: tuple[str, ...]  # with the most clicks first
-    impressions: float  # their share of all
-    clicks: float  # their share of all
-    times: float  # their clicks, as multiples of those that others make at the same positions
+    names: tuple[str, ...]  # with most clicks first
+    impressions: float  # share of all impressions
+    clicks: float  # share of all clicks
+    times: float  # ratio of their clicks to those of other clients at the same positions
 
 
 @dataclass(frozen=True)
 class Clients:
-    """The clients of the first rows."""
+    """The clients of the first rows of a log."""
 
-    column: str  # that tells clients apart
-    number: int  # of them
-    rows: int  # that were looked at
-    share: float  # of these, of the client with the most
-    robots: Robots | None  # those that click like robots
-    can_query: bool  # whether a query can leave some out
+    column: str  # column of the client
+    number: int  # number of clients
+    rows: int  # number of rows
+    share: float  # share of the client with most rows
+    robots: Robots | None  # clients that click like robots
+    can_query: bool  # whether a query can exclude clients
 
 
 def robots_among(counts: pl.DataFrame) -> Robots | None:
-    """Clients with far more impressions than most, twice as many clicks as positions explain, and at any position.
+    """Detect clients with far more impressions than most, twice the expected clicks, and clicks at any position.
 
-    Others, who have less than five times the median of impressions, click position k at the rate p_k. People click more
-    or less often, but less further down: of client i with n_ik impressions and c_i clicks, q_ik has the odds of p_k
-    times a factor such that sum_k n_ik q_ik = c_i. The mean of p_k over the clicks is then
-    h_i = sum_k n_ik q_ik p_k / c_i, and over clicks anywhere it is r_i = sum_k n_ik p_k / n_i. So
-    f_i = (h_i - mean over its clicks) / (h_i - r_i) is 0 for people and 1 for robots. P_i is the probability that a
-    normal number of mean 0 and of the variance of f_i plus 0.3^2, as people differ, is as large; it is 1 where
-    f_i < 1/2, and 0 where 99 % of its impressions are clicked. Among the t = 1, 2, 4, ... clients with the most
-    impressions of those with at least 20 clicks and 2 sum_k n_ik p_k, some stand out where the probability that j of t
-    people are at or below P_(j) is below 0.01 divided by the number of t, for any j (higher criticism: Donoho and Jin
-    2004). These are the j with P_(j) <= 0.1 j / t (Benjamini and Hochberg 1995), for the t with the smallest
-    probability.
+    Ordinary clients, with less than five times the median of impressions, click at position k with rate p_k. People
+    click more or less often, but less at low positions: for client i with n_ik impressions and c_i clicks, let q_ik
+    have the odds of p_k times a factor such that sum_k n_ik q_ik = c_i. The expected mean of p_k over clicks is then
+    h_i = sum_k n_ik q_ik p_k / c_i, and r_i = sum_k n_ik p_k / n_i if it clicks at random. The flatness
+    f_i = (h_i - observed mean) / (h_i - r_i) is 0 for people and 1 for robots. P_i is the probability of a larger f_i
+    under a normal distribution of mean 0 and the variance of f_i plus 0.3^2, between people; it is 1 if f_i < 1/2, and
+    0 if 99 % of the impressions are clicked. Candidates have at least 20 clicks and 2 sum_k n_ik p_k. Among the t = 1,
+    2, 4, ... candidates with most impressions, robots are present if for some j the probability that j of t people
+    have P at or below P_(j) is at most 0.01 divided by the number of t (higher criticism: Donoho and Jin 2004). Robots
+    have the j smallest P, for the largest j with P_(j) <= 0.1 j / t (Benjamini and Hochberg 1995), for the t with the
+    smallest probability.
 
     Args:
         counts: `CLIENT`, `position`, `impressions`, `clicks`.
 
     Returns:
-        Those that stand out; None where there are none, or they have less than 1 % of the clicks.
+        The robots; None if there are none, or they have less than 1 % of the clicks.
     """
     sums = [pl.col(name).sum().cast(pl.Float64) for name in (IMPRESSIONS, CLICKS)]
     clients = counts.group_by(CLIENT).agg(*sums).sort(IMPRESSIONS, CLIENT, descending=True)
@@ -546,11 +578,11 @@ def robots_among(counts: pl.DataFrame) -> Robots | None:
     rows = counts.join(heavy.select(CLIENT), on=CLIENT).join(others, on=POSITION)
     expected = rows.group_by(CLIENT).agg((pl.col(IMPRESSIONS) * pl.col("rate")).sum().alias("expected"))
     many = pl.col(CLICKS) >= pl.max_horizontal(pl.lit(_FEWEST_CLICKS), _TIMES_EXPECTED * pl.col("expected"))
-    able = heavy.join(expected, on=CLIENT, maintain_order="left").filter(many).with_row_index("number")
-    if not able.height:
+    candidates = heavy.join(expected, on=CLIENT, maintain_order="left").filter(many).with_row_index("number")
+    if not candidates.height:
         return None
-    n, c = (able[name].to_numpy() for name in (IMPRESSIONS, CLICKS))
-    tail = _tails(rows.join(able.select(CLIENT, "number"), on=CLIENT), n, c)
+    n, c = (candidates[name].to_numpy() for name in (IMPRESSIONS, CLICKS))
+    tail = _flatness_p_values(rows.join(candidates.select(CLIENT, "number"), on=CLIENT), n, c)
     sizes = np.unique(np.minimum(2 ** np.arange(len(c).bit_length() + 1), len(c)))
     best, chosen = _LEVEL / len(sizes), np.empty(0, np.int64)
     for size in sizes:
@@ -559,26 +591,36 @@ def robots_among(counts: pl.DataFrame) -> Robots | None:
         chance = np.where(ordered < 1, scipy.special.betainc(rank, len(order) - rank + 1, ordered), 1.0).min()
         if chance <= best:
             best, chosen = chance, order[: np.flatnonzero(ordered <= _FALSE * rank / len(order)).max(initial=-1) + 1]
-    names = able[chosen].sort(CLICKS, descending=True)[CLIENT].cast(pl.String)
     total, clicked = clients.select(IMPRESSIONS, CLICKS).sum().row(0)
     if not len(chosen) or c[chosen].sum() < _SMALLEST * clicked:
         return None
-    of_all = float(n[chosen].sum() / total), float(c[chosen].sum() / clicked)
-    return Robots(tuple(names), *of_all, times=float(c[chosen].sum() / able[chosen]["expected"].sum()))
+    robots = candidates[chosen].sort(CLICKS, descending=True)
+    return Robots(
+        names=tuple(robots[CLIENT].cast(pl.String)),
+        impressions=float(n[chosen].sum() / total),
+        clicks=float(c[chosen].sum() / clicked),
+        times=float(c[chosen].sum() / candidates[chosen]["expected"].sum()),
+    )
 
 
-def _tails(rows: pl.DataFrame, n: Floats, c: Floats) -> Floats:
-    """P of each client."""
-    of, shown, clicks, p = (rows[name].to_numpy() for name in ("number", IMPRESSIONS, CLICKS, "rate"))
+def _flatness_p_values(rows: pl.DataFrame, n: Floats, c: Floats) -> Floats:
+    """Return P of each client, shape (n,).
+
+    Args:
+        rows: `number` (of the client), `impressions`, `clicks`, `rate` (p_k) by client and position.
+        n: impressions by client.
+        c: clicks by client.
+    """
+    client, shown, clicks, p = (rows[name].to_numpy() for name in ("number", IMPRESSIONS, CLICKS, "rate"))
 
     def by_client(values: Floats) -> Floats:
-        return np.bincount(of, values, len(n)).astype(np.float64)
+        return np.bincount(client, values, len(n)).astype(np.float64)
 
     low, high = np.full(len(n), -20.0), np.full(len(n), 20.0)
     q = p
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        factor = np.exp(middle)[of]
+        factor = np.exp(middle)[client]
         q = factor * p / (1 - p + factor * p)
         above = by_client(shown * q) > c
         low, high = np.where(above, low, middle), np.where(above, middle, high)

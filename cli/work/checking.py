@@ -19,7 +19,7 @@ from posbias.cli.report.printing import Item, in_order
 from posbias.cli.work.execution import log_description, log_lines, open_engine
 from posbias.cli.work.requests import resolve
 from posbias.core.arrays.linalg import preload_scipy
-from posbias.core.check import Clients, advice, number_of, position_rows, reasons_against
+from posbias.core.check import Clients, advice, distinct_count, position_rows, reasons_against
 from posbias.core.errors import (
     LogFormatError,
     PosbiasError,
@@ -393,7 +393,7 @@ def _headline(look: LogSurvey | None, model: str) -> str:
 def _measurements(look: LogSurvey, wanted: str) -> dict[str, Any]:
     """Return the measured sections of `--json`; `wanted` is the model that a run would fit."""
     facts, moved, pages, days = look.facts, look.moved, look.pages, list(map(str, look.details.days))
-    documents, documents_exact = number_of(look.details.docs)
+    documents, documents_exact = distinct_count(look.details.docs)
     models: dict[str, dict[str, Any]] = {}
     for outlook in look.outlooks:
         models[outlook.model] = {

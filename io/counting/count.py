@@ -16,7 +16,7 @@ from msgspec import UNSET, structs
 from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import CountTable, Hashes, Numbers
-from posbias.core.check import LogFacts, add_facts, facts_of
+from posbias.core.check import LogFacts, add_facts, log_facts
 from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.order import RowOrder, order_of_rows
 from posbias.core.counts.sufficient_statistics import (
@@ -142,7 +142,7 @@ def _facts_and_output(
     number: int, statistics: pl.LazyFrame, work: Callable[[int, pl.LazyFrame], Output]
 ) -> tuple[LogFacts | None, Output]:
     frame = statistics.collect()
-    return facts_of(frame) if frame.height else None, work(number, frame.lazy())
+    return log_facts(frame) if frame.height else None, work(number, frame.lazy())
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from posbias.core.check import (
     PageFacts,
     add_details,
     add_facts,
-    details_of,
-    facts_of,
+    log_details,
+    log_facts,
     movement,
     outlook,
     page_facts,
@@ -96,7 +96,7 @@ def _facts_of_rows(_: int, rows: pl.LazyFrame, deepest: int | None) -> LogFacts 
     weight = pl.col(WEIGHT) if WEIGHT in rows.collect_schema() else pl.lit(1, pl.Int64)
     weighed = shown.select(QUERY, POSITION, weight.alias(IMPRESSIONS), (weight * pl.col(CLICK)).alias(CLICKS))
     counts = weighed.group_by(QUERY, POSITION).sum().sort(QUERY).collect(engine="streaming")
-    return facts_of(counts) if counts.height else None
+    return log_facts(counts) if counts.height else None
 
 
 def sample_of_pages(read: ReadLog, most: int, *, of_queries: bool = False) -> pl.DataFrame | None:
@@ -521,12 +521,12 @@ def _survey_part(
     if not frame.height:
         return None
     if most is not None and number >= most:
-        return details_of(frame), None, by_day
+        return log_details(frame), None, by_day
     part = compress_part(frame, plan)
     part = replace(part, pairs=part.pairs.clear())
     if plan.period and not plan.weighted:
         by_day = count_by_day(frame.lazy(), pl.col(PERIOD).cast(pl.Date)).collect()
-    return details_of(frame), part if folder is None else store_part(part, number, folder), by_day
+    return log_details(frame), part if folder is None else store_part(part, number, folder), by_day
 
 
 def _survey_counts(

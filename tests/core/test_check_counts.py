@@ -7,12 +7,12 @@ import pytest
 from posbias.core.check import (
     add_details,
     add_facts,
-    details_of,
-    facts_of,
-    hashes_of,
-    number_of,
+    distinct_count,
+    log_details,
+    log_facts,
     position_rows,
     smallest_hashes,
+    value_hashes,
 )
 
 
@@ -37,14 +37,14 @@ def test_parts_say_together_what_the_whole_says(positions: tuple[int, ...]) -> N
     first = pl.col("query") < "q00013"
 
     parts = whole.filter(first), whole.filter(~first)
-    at_once, in_parts = add_facts([facts_of(whole)]), add_facts([*map(facts_of, parts)])
-    details, details_of_parts = add_details([details_of(whole)]), add_details([*map(details_of, parts)])
+    at_once, in_parts = add_facts([log_facts(whole)]), add_facts([*map(log_facts, parts)])
+    details, details_of_parts = add_details([log_details(whole)]), add_details([*map(log_details, parts)])
 
     assert in_parts.positions.equals(at_once.positions)
     assert position_rows(details_of_parts) == position_rows(details)
     assert pl.DataFrame(position_rows(details))["ctr"].equals(at_once.positions["ctr"])
     assert in_parts.effective_queries == pytest.approx(at_once.effective_queries)
-    assert (in_parts.queries, number_of(details_of_parts.docs), in_parts.impressions) == (
+    assert (in_parts.queries, distinct_count(details_of_parts.docs), in_parts.impressions) == (
         40,
         (2, True),
         whole["impressions"].sum(),
@@ -62,21 +62,21 @@ def test_queries_of_one_size_count_in_full_and_one_large_one_counts_for_all() ->
     )
     one = even.with_columns(pl.when(pl.col("query") == "q0").then(10**6).otherwise("impressions").alias("impressions"))
 
-    assert add_facts([facts_of(even)]).effective_queries == pytest.approx(9)
-    assert add_facts([facts_of(one)]).effective_queries == pytest.approx(1, abs=1e-3)
+    assert add_facts([log_facts(even)]).effective_queries == pytest.approx(9)
+    assert add_facts([log_facts(one)]).effective_queries == pytest.approx(1, abs=1e-3)
 
 
 @pytest.mark.slow
 def test_intervals_of_click_rates_hold_the_rate_nineteen_times_in_twenty() -> None:
     truth = 2 / 7
-    ends = [position_rows(add_details([details_of(statistics(80, seed, positions=(1,)))]))[0] for seed in range(300)]
+    ends = [position_rows(add_details([log_details(statistics(80, seed, positions=(1,)))]))[0] for seed in range(300)]
     held = np.mean([row["ctr_low"] <= truth <= row["ctr_high"] for row in ends])
 
     assert 0.9 <= held <= 0.98
 
 
 def test_one_query_alone_has_no_interval() -> None:
-    row = position_rows(add_details([details_of(statistics(1))]))[0]
+    row = position_rows(add_details([log_details(statistics(1))]))[0]
 
     assert (row["ctr_low"], row["ctr_high"]) == (None, None)
 
@@ -84,21 +84,21 @@ def test_one_query_alone_has_no_interval() -> None:
 def test_a_query_of_several_columns_is_told_by_its_values() -> None:
     rows = statistics(2).with_columns(query=pl.struct(text=pl.col("query"), market=pl.lit("de")))
 
-    assert add_facts([facts_of(rows)]).largest_query in {"q00000, de", "q00001, de"}
+    assert add_facts([log_facts(rows)]).largest_query in {"q00000, de", "q00001, de"}
 
 
 def test_few_values_are_counted_exactly_and_many_within_some_percent() -> None:
     few, many = pl.Series(range(5000)), pl.Series(range(300_000))
-    parts = [hashes_of(many[start : start + 60_000]) for start in range(0, 300_000, 50_000)]  # they overlap
+    parts = [value_hashes(many[start : start + 60_000]) for start in range(0, 300_000, 50_000)]  # they overlap
 
-    assert number_of(hashes_of(few)) == (5000, True)
-    assert number_of(smallest_hashes(np.concatenate([hashes_of(few), hashes_of(few[:100])]))) == (5000, True)
-    assert number_of(smallest_hashes(np.concatenate(parts))) == number_of(hashes_of(many))
-    assert number_of(hashes_of(many)) == (pytest.approx(300_000, rel=0.03), False)
+    assert distinct_count(value_hashes(few)) == (5000, True)
+    assert distinct_count(smallest_hashes(np.concatenate([value_hashes(few), value_hashes(few[:100])]))) == (5000, True)
+    assert distinct_count(smallest_hashes(np.concatenate(parts))) == distinct_count(value_hashes(many))
+    assert distinct_count(value_hashes(many)) == (pytest.approx(300_000, rel=0.03), False)
 
 
 def test_values_that_repeat_are_counted_once() -> None:
     repeated = pl.Series(np.tile(np.arange(20_000), 10))
 
-    assert number_of(hashes_of(repeated)) == number_of(hashes_of(repeated[:20_000]))
-    assert number_of(hashes_of(pl.Series(np.tile(np.arange(100), 5000)))) == (100, True)
+    assert distinct_count(value_hashes(repeated)) == distinct_count(value_hashes(repeated[:20_000]))
+    assert distinct_count(value_hashes(pl.Series(np.tile(np.arange(100), 5000)))) == (100, True)

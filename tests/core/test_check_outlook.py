@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from small_logs import counted, simulated, statistics_of
 
-from posbias.core.check import Outlook, add_facts, advice, facts_of, movement, outlook, reasons_against
+from posbias.core.check import Outlook, add_facts, advice, log_facts, movement, outlook, reasons_against
 from posbias.core.simulation.simulate import SimulationOptions
 
 MEMORY = 2 << 30
@@ -50,7 +50,7 @@ def test_a_log_without_links_has_a_reason_and_no_errors() -> None:
 
 
 def remarks(log: pl.DataFrame, *, by_cell: bool = False) -> tuple[Outlook, list[str]]:
-    statistics, facts = statistics_of(log), add_facts([facts_of(counted(log))])
+    statistics, facts = statistics_of(log), add_facts([log_facts(counted(log))])
     found = outlook(statistics, MEMORY)
     moved = movement(statistics.pair_signatures)
     return found, [*advice(facts, moved, [found], by_cell=by_cell).values()]
@@ -78,6 +78,6 @@ def test_cells_that_cannot_be_compared_are_a_reason_against_an_estimate() -> Non
 
     found, said = remarks(log)
 
-    facts = add_facts([facts_of(counted(log))])
+    facts = add_facts([log_facts(counted(log))])
     assert "1 of 4 cells cannot be compared with the others" in reasons_against(found, facts)[0]
     assert said[0].startswith("Let the same document appear at different positions")
