@@ -1,1 +1,1 @@
-"""Search engines: what an export writes for each beside the model, and what an engine answers."""
+"""Search engines: the files of an export, and the parsing of responses."""

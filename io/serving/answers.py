@@ -1,4 +1,4 @@
-"""Answers of search engines: the hits of a response, with their scores and the features that the engine logged."""
+"""Parse responses of search engines: hits with their scores and logged features."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,29 +14,29 @@ from posbias.core.errors import LogFormatError
 from posbias.core.serving.formats import EngineModel
 from posbias.io.places.locations import open_plain, state_of
 
-_LARGEST = 256 << 20  # bytes of a response
+_LARGEST = 256 << 20  # most bytes of a response that are read
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A document in an answer."""
+    """A document of a response."""
 
     doc: str
     score: float
-    features: Mapping[str, float]  # by the engine's name; NaN where it has none
+    features: Mapping[str, float]  # value by the engine's name of a feature; NaN for missing values
 
 
 def read_answer(path: Path, engine: str) -> list[Hit]:
-    """The hits of a response, as `send.sh` asks for them.
+    """Read the hits of a response to the request of `send.sh`.
 
     Raises:
-        LogFormatError: it cannot be read, or has no hits with features.
+        LogFormatError: the file cannot be read, or has no hits with features.
     """
     try:
         with open_plain(path) as file:
             size = state_of(file).bytes
             content = msgspec.json.decode(file.read(min(size, _LARGEST)))
-        hits = list(_HITS.get(engine, _of_plugin)(content))
+        hits = list(_PARSERS.get(engine, _parse_plugin)(content))
     except OSError as error:
         raise LogFormatError(f"{path}: cannot be read: {error.strerror}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -51,59 +51,62 @@ def read_answer(path: Path, engine: str) -> list[Hit]:
     return hits
 
 
+_LOGGED = "feature value for ["
+
+
 def _number(value: Any) -> float:  # noqa: ANN401 - of JSON
     return nan if value is None else float(value)
 
 
-def _of_plugin(content: Any) -> Iterator[Hit]:  # noqa: ANN401 - of JSON
+def _parse_plugin(content: Any) -> Iterator[Hit]:  # noqa: ANN401 - of JSON
     for hit in content["hits"]["hits"]:
-        logged = [one for entry in hit["fields"]["_ltrlog"] for values in entry.values() for one in values]
-        features = {one["name"]: _number(one.get("value")) for one in logged}
+        logged = [feature for entry in hit["fields"]["_ltrlog"] for values in entry.values() for feature in values]
+        features = {feature["name"]: _number(feature.get("value")) for feature in logged}
         yield Hit(str(hit["_id"]), float(hit["_score"]), features)
 
 
-def _of_elasticsearch(content: Any) -> Iterator[Hit]:  # noqa: ANN401 - of JSON
+def _parse_elasticsearch(content: Any) -> Iterator[Hit]:  # noqa: ANN401 - of JSON
     for hit in content["hits"]["hits"]:
-        features, waiting = dict[str, float](), [hit["_explanation"]]
-        for part in waiting:  # which grows meanwhile
-            before, found, name = part["description"].partition("feature value for [")
-            if found and not before:
-                features[name.removesuffix("]")] = float(part["value"])
-            waiting += part.get("details", [])
+        features, parts = dict[str, float](), [hit["_explanation"]]
+        for part in parts:  # breadth first: the loop appends to `parts`
+            if part["description"].startswith(_LOGGED):
+                name = part["description"].removeprefix(_LOGGED).removesuffix("]")
+                features[name] = float(part["value"])
+            parts += part.get("details", [])
         yield Hit(str(hit["_id"]), float(hit["_score"]), features)
 
 
-def _of_solr(content: Any) -> Iterator[Hit]:  # noqa: ANN401 - of JSON
+def _parse_solr(content: Any) -> Iterator[Hit]:  # noqa: ANN401 - of JSON
     for doc in content["response"]["docs"]:
         pairs = (pair.rpartition("=") for pair in doc["[features]"].split(","))
         yield Hit(str(doc["id"]), float(doc["score"]), {name: float(value) for name, _, value in pairs})
 
 
-def _of_vespa(content: Any) -> Iterator[Hit]:  # noqa: ANN401 - of JSON
+def _parse_vespa(content: Any) -> Iterator[Hit]:  # noqa: ANN401 - of JSON
     for hit in content["root"].get("children", []):
-        given = hit["fields"]["matchfeatures"]
-        features = {name.removeprefix("rankingExpression(").removesuffix(")"): given[name] for name in given}
+        logged = hit["fields"]["matchfeatures"]
+        features = {name.removeprefix("rankingExpression(").removesuffix(")"): logged[name] for name in logged}
         doc = str(hit["fields"].get("documentid", hit.get("id"))).rpartition("::")[2]
         yield Hit(doc, float(hit["relevance"]), {name: _number(value) for name, value in features.items()})
 
 
-_HITS: Mapping[str, Callable[[Any], Iterator[Hit]]] = {
-    "elasticsearch": _of_elasticsearch,
-    "solr": _of_solr,
-    "vespa": _of_vespa,
+_PARSERS: Mapping[str, Callable[[Any], Iterator[Hit]]] = {
+    "elasticsearch": _parse_elasticsearch,
+    "solr": _parse_solr,
+    "vespa": _parse_vespa,
 }
 
 
 def logged_features(model: EngineModel, hits: list[Hit]) -> Floats:
-    """The engine's features of hits, shape (n, features of the engine); NaN where the engine has none."""
+    """Return the logged features of hits, shape (n, number of the engine's features); NaN for missing values."""
     return np.array([[hit.features.get(name, nan) for name in model.ensemble.names] for hit in hits], np.float64)
 
 
 def ranker_rows(model: EngineModel, logged: Floats, n_features: int) -> Floats:
-    """Rows of the ranker for what an engine has logged, shape (n, F).
+    """Return features of the ranker that give the logged features of the engine, shape (n, F).
 
-    A feature that stands for a set of categories says only whether the value is inside: any code that agrees with all
-    sets of its feature will do. What stands for a missing value is missing.
+    A logged feature may tell only whether a category is in a set: the code is then the smallest one that agrees with
+    all sets of its feature, or NaN. Defaults for missing values become NaN.
     """
     rows = np.full((len(logged), n_features), nan)
     sets = dict[int, list[tuple[int, frozenset[int]]]]()
@@ -111,11 +114,11 @@ def ranker_rows(model: EngineModel, logged: Floats, n_features: int) -> Floats:
         if number in model.ensemble.sets:
             sets.setdefault(feature, []).append((number, model.ensemble.sets[number][1]))
             continue
-        stands_for_missing = logged[:, number] == np.float32(model.defaults.get(name, nan))
-        rows[:, feature] = np.where(stands_for_missing, nan, logged[:, number])
-    for feature, of_feature in sets.items():
-        codes = range(max(max(among, default=0) for _, among in of_feature) + 1)
-        patterns = {tuple(code in among for _, among in of_feature): code for code in reversed(codes)}
-        inside = logged[:, [number for number, _ in of_feature]] == 1
+        is_default = logged[:, number] == np.float32(model.defaults.get(name, nan))
+        rows[:, feature] = np.where(is_default, nan, logged[:, number])
+    for feature, numbered_sets in sets.items():
+        codes = range(max(max(members, default=0) for _, members in numbered_sets) + 1)
+        patterns = {tuple(code in members for _, members in numbered_sets): code for code in reversed(codes)}
+        inside = logged[:, [number for number, _ in numbered_sets]] == 1
         rows[:, feature] = [patterns.get(tuple(row), nan) for row in inside.tolist()]
     return rows

@@ -1,4 +1,4 @@
-"""The files of an export: the model, its features and requests for an engine, the mapping of names, and a README."""
+"""Write an export: the model, its features and requests for an engine, the mapping of names, and a README."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from posbias.core.serving.formats import EngineModel
 from posbias.io.training.laid_out import Feature
 
 MARK = "FIELD_OF_"
-"""What a user replaces by a field of the index."""
+"""Prefix of the marks that a user replaces by fields of the index."""
 
 _SEPARATORS = ",;|~^"
 _SOLR = {False: "org.apache.solr.ltr.feature.FieldValueFeature", True: "org.apache.solr.ltr.feature.SolrFeature"}
@@ -27,7 +27,7 @@ def _tables() -> Mapping[str, Mapping[str, Any]]:
 
 
 def templates(engine: str) -> Mapping[str, Any]:
-    """The entries of an engine in requests.toml."""
+    """Return the entries of an engine in requests.toml, with those of the engine that it is `like`."""
     own = _tables()[engine]
     return {**(templates(own["like"]) if "like" in own else {}), **own}
 
@@ -35,17 +35,17 @@ def templates(engine: str) -> Mapping[str, Any]:
 def write_export(
     model: EngineModel, features: Sequence[Feature], folder: Path, *, name: str, words: Mapping[str, object]
 ) -> None:
-    """Write all files of an export but its manifest.
+    """Write all files of an export except its manifest.
 
     Args:
-        model: for the engine.
-        features: of the ranker.
-        folder: where to write.
-        name: of the model, the feature set or store, and the rank profile.
-        words: what else the README says, by the names of its template.
+        model: the model in the engine's format.
+        features: features of the ranker.
+        folder: directory of the export.
+        name: name of the model, the feature set or store, and the rank profile.
+        words: further values of the templates of `send.sh` and the README, by name.
 
     Raises:
-        UsageError: a text of a category cannot stand in a request of the engine.
+        UsageError: a category cannot be written in a request of the engine.
     """
     engine = model.target.engine
     entries, is_text = templates(engine), engine == "vespa"
@@ -63,13 +63,13 @@ def write_export(
         java = None if default is None else "NaN" if isnan(default) else default
         described.append({"name": engine_name, "feature": feature.name, "kind": kind, **values, "missing": java})
         field = f"{MARK}{re.sub(r'[^0-9A-Za-z_]', '_', feature.name) if is_text else feature.name}"
-        filled: dict[str, object] = {"field": field, "default": str(java) if engine == "solr" else java, **values}
+        query_values: dict[str, object] = {"field": field, "default": str(java) if engine == "solr" else java, **values}
         if engine == "solr" and kind == "set":
-            filled["terms"] = _terms(field, texts, feature.name)
-        of_kind = "set" if kind == "set" else "number" if java is None else "default"
+            query_values["terms"] = _terms(field, texts, feature.name)
+        entry = "set" if kind == "set" else "number" if java is None else "default"
         about = {"name": name, "engine_name": engine_name, "class": _SOLR[kind == "set"]}
-        template = Template(_filled(entries["feature"], about, is_text=is_text))
-        queries.append(template.substitute(query=_filled(entries[of_kind], filled, is_text=is_text)).strip("\n"))
+        template = Template(_fill(entries["feature"], about, is_text=is_text))
+        queries.append(template.substitute(query=_fill(entries[entry], query_values, is_text=is_text)).strip("\n"))
     text = {
         "features": ("\n" if is_text else ",\n").join(queries),
         "inputs": "\n".join(f"        {each}" for each in model.ensemble.names),
@@ -96,8 +96,8 @@ def write_export(
     (folder / "README.md").write_text(re.sub("\n{3,}", "\n\n", readme) + "\n", encoding="utf-8")
 
 
-def _filled(template: str, values: Mapping[str, object], *, is_text: bool) -> str:
-    """A template with values as JSON, or as they stand in a rank profile; other names are left for later."""
+def _fill(template: str, values: Mapping[str, object], *, is_text: bool) -> str:
+    """Fill a template with values as JSON, or with `is_text` as in a rank profile; other names remain."""
 
     def word(value: object) -> object:
         in_json = json.dumps(value, ensure_ascii=False)
@@ -107,7 +107,11 @@ def _filled(template: str, values: Mapping[str, object], *, is_text: bool) -> st
 
 
 def _check_texts(texts: Sequence[str], feature: str, engine: str, refused: Sequence[str]) -> None:
-    """Raise UsageError if an engine would act on a text of a category."""
+    """Check that no category contains text that the engine would interpret.
+
+    Raises:
+        UsageError: a category contains a text of `refused`.
+    """
     for text in texts:
         for part in refused:
             if part in text:
@@ -118,11 +122,15 @@ def _check_texts(texts: Sequence[str], feature: str, engine: str, refused: Seque
 
 
 def _terms(field: str, texts: Sequence[str], feature: str) -> str:
-    """Solr's filter for a set of texts."""
-    between = next((one for one in _SEPARATORS if not any(one in text for text in texts)), None)
-    if between is None:
+    """Return Solr's filter for a set of texts.
+
+    Raises:
+        UsageError: the texts contain all separators.
+    """
+    separator = next((mark for mark in _SEPARATORS if not any(mark in text for text in texts)), None)
+    if separator is None:
         raise UsageError(
             f"the feature {feature!r} has texts with all of {_SEPARATORS}, so that nothing can separate them in a "
             "filter of solr. Give texts as numbers: --categories codes."
         )
-    return f"{{!terms f={field} separator='{between}'}}{between.join(texts)}"
+    return f"{{!terms f={field} separator='{separator}'}}{separator.join(texts)}"

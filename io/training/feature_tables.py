@@ -1,4 +1,4 @@
-"""Which columns a model can learn from, and how each is read: as numbers, or as text of few distinct values."""
+"""Tables of features: their keys, and the columns that a model can learn from, as numbers or as categories of text."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from posbias.io.log.sources import Source, find_sources
 from posbias.io.training.laid_out import Feature
 
 MOST_CATEGORIES = 100_000
-"""Distinct texts of a feature. What has more is an id, of which a model learns nothing about others."""
+"""Most distinct texts of a feature: a column with more is an id or free text."""
 
 _ROW_COLUMNS = frozenset(
     (
@@ -36,41 +36,44 @@ TEXTS = (pl.String, pl.Categorical, pl.Enum)
 def feature_columns(
     frames: Sequence[pl.LazyFrame], names: Sequence[str], untyped: Collection[str], where: str
 ) -> tuple[tuple[Feature, ...], tuple[pl.Expr, ...]]:
-    """Find out what columns hold. Only text is read for that; numbers are known by their type.
+    """Determine whether columns are numeric or categorical. Only columns of text are read for that.
 
     Args:
         frames: parts of one table, all with the same columns.
         names: the columns.
-        untyped: those that come from files without types (CSV): they hold numbers if every value is one.
-        where: what is being read, for messages.
+        untyped: columns from files without types (CSV): they are numeric if every value is a number.
+        where: name of the table, for messages.
 
     Returns:
-        The features in their order, and how each is read from the raw column: numbers as numbers (true and false as 1
-        and 0), text as text.
+        The features in their order, and the expression of each from the raw column: numbers (booleans as 1 and 0), or
+        text.
 
     Raises:
-        SchemaError: a column's name is taken, or no model can learn from it.
+        SchemaError: the name of a column is reserved, or no model can learn from its values.
     """
     schema = frames[0].collect_schema()
     check_columns(schema, names, where)
     texts = [name for name in names if isinstance(schema[name], TEXTS)]
-    in_text = [name for name in texts if name in untyped]
-    with_words = [
-        frame.select(_is_word(pl.col(name)).any() for name in in_text).collect(engine="streaming") for frame in frames
+    candidates = [name for name in texts if name in untyped]
+    has_words = [
+        frame.select(_is_word(pl.col(name)).any() for name in candidates).collect(engine="streaming")
+        for frame in frames
     ]
-    numbers = {name for name in in_text if not any(frame[name].any() for frame in with_words)}
+    numbers = {name for name in candidates if not any(frame[name].any() for frame in has_words)}
     words = {name: _text(name, untyped) for name in texts if name not in numbers}
     categories = _categories(frames, words, untyped, where)
     features = tuple(Feature(name, categories.get(name)) for name in names)
-    read = (_text(name, untyped) if name in categories else as_number(name, schema[name]).alias(name) for name in names)
-    return features, tuple(read)
+    expressions = (
+        _text(name, untyped) if name in categories else as_number(name, schema[name]).alias(name) for name in names
+    )
+    return features, tuple(expressions)
 
 
 def check_columns(schema: pl.Schema, names: Sequence[str], where: str) -> None:
-    """Check that features have names of their own, are no row numbers, and have types that a model can learn from.
+    """Check that features have no reserved names, are no row numbers, and have types that a model can learn from.
 
     Raises:
-        SchemaError: a feature is not so.
+        SchemaError: a feature has a reserved name, is a row number, or has another type.
     """
     for name in names:
         if not name.strip() or name in _ROW_NUMBERS:
@@ -96,12 +99,13 @@ def check_columns(schema: pl.Schema, names: Sequence[str], where: str) -> None:
 
 
 def _text(name: str, untyped: Collection[str]) -> pl.Expr:
+    """Convert a column to text; blank text of files without types is null."""
     text = pl.col(name).cast(pl.String)
     return pl.when(text.str.strip_chars() != "").then(text).alias(name) if name in untyped else text
 
 
 def as_number(name: str, dtype: pl.DataType) -> pl.Expr:
-    """A feature as trainers take numbers; null where a text is none."""
+    """Convert a feature to a type of number that trainers accept; null for text that is no number."""
     if isinstance(dtype, TEXTS):
         return pl.col(name).str.strip_chars().cast(pl.Float64, strict=False)
     if isinstance(dtype, pl.Boolean):
@@ -112,6 +116,7 @@ def as_number(name: str, dtype: pl.DataType) -> pl.Expr:
 
 
 def _is_word(text: pl.Expr) -> pl.Expr:
+    """Return the condition that text is neither blank nor a number."""
     value = text.str.strip_chars()
     return value.cast(pl.Float64, strict=False).is_null() & (value != "")
 
@@ -119,17 +124,17 @@ def _is_word(text: pl.Expr) -> pl.Expr:
 def _categories(
     frames: Sequence[pl.LazyFrame], texts: dict[str, pl.Expr], untyped: Collection[str], where: str
 ) -> dict[str, tuple[str, ...]]:
-    """The distinct values of columns of text, in ascending order.
+    """Return the distinct values of columns of text, in ascending order.
 
     Raises:
-        SchemaError: there are too many, or they are numbers but for marks of missing values.
+        SchemaError: a column has too many values, or only numbers and marks of missing values.
     """
     if not texts:
         return {}
-    values_of: dict[str, set[str]] = {name: set() for name in texts}
+    distinct: dict[str, set[str]] = {name: set() for name in texts}
     for frame in frames:
         for batch in frame.select(*texts.values()).collect_batches(maintain_order=False, engine="streaming"):
-            for name, values in values_of.items():
+            for name, values in distinct.items():
                 values.update(batch[name].drop_nulls().unique())
                 if len(values) > MOST_CATEGORIES:
                     _check_marks(name, values, untyped, where)
@@ -137,13 +142,17 @@ def _categories(
                         f"{where}: the feature {name!r} holds more than {MOST_CATEGORIES:,} different texts: it looks "
                         "like an id or free text. Leave the column out, or write what it says as numbers."
                     )
-    for name, values in values_of.items():
+    for name, values in distinct.items():
         _check_marks(name, values, untyped, where)
-    return {name: tuple(sorted(values)) for name, values in values_of.items()}
+    return {name: tuple(sorted(values)) for name, values in distinct.items()}
 
 
 def _check_marks(name: str, values: Collection[str], untyped: Collection[str], where: str) -> None:
-    """Numbers among which missing values are marked would be taken for text."""
+    """Check that values are not numbers and marks of missing values, which would be categories.
+
+    Raises:
+        SchemaError: all values that are no numbers are marks of missing values.
+    """
     if name not in untyped:
         return
     text = pl.Series(sorted(values), dtype=pl.String)
@@ -157,16 +166,16 @@ def _check_marks(name: str, values: Collection[str], untyped: Collection[str], w
 
 
 def check_finite(frame: pl.LazyFrame, names: Sequence[str], keys: Sequence[str], where: str) -> None:
-    """Trainers do not take infinite values.
+    """Check that features have no infinite values, which trainers reject.
 
     Args:
-        frame: features as they were read, and keys.
+        frame: features and keys.
         names: the features.
-        keys: what tells the row, for the message.
-        where: what is being read, for the message.
+        keys: key columns, for the message.
+        where: name of the table, for the message.
 
     Raises:
-        SchemaError: there is one.
+        SchemaError: a value is infinite.
     """
     schema = frame.collect_schema()
     floats = [name for name in names if schema[name].is_float()]
@@ -178,14 +187,14 @@ def check_finite(frame: pl.LazyFrame, names: Sequence[str], keys: Sequence[str],
             rows = frame.filter(pl.col(name).is_infinite()).select(*keys, name).collect(engine="streaming")
             example = rows.sort(*keys)
             raise SchemaError(
-                f"{where}: the feature {name!r} is {example[name][0]} for {described(example, keys)}"
+                f"{where}: the feature {name!r} is {example[name][0]} for {key_text(example, keys)}"
                 f"{f' and {rows.height - 1:,} more' if rows.height > 1 else ''}: trainers need finite numbers. "
                 "Leave the value empty, or write a large number."
             )
 
 
-def described(rows: pl.DataFrame, keys: Sequence[str], number: int = 0) -> str:
-    """The keys of one row, for a message."""
+def key_text(rows: pl.DataFrame, keys: Sequence[str], number: int = 0) -> str:
+    """Return the keys of row `number` as text, e.g. `query 'shoes', doc 17`."""
     return ", ".join(f"{key} {value!r}" for key, value in rows.select(keys).row(number, named=True).items())
 
 
@@ -196,38 +205,38 @@ _INSTEAD = "Name a table of features by query and document, or by document."
 class FeatureTable:
     """An opened table of features."""
 
-    where: str  # its name in messages
-    sources: tuple[Source, ...]  # its files
-    keys: tuple[str, ...]  # what a row is about: `query` and `doc`, or `doc` alone
-    features: tuple[Feature, ...]  # its other columns
-    rows: pl.LazyFrame  # the keys, in the types of the log, and the features. Rows without a key are left out.
+    where: str  # name in messages
+    sources: tuple[Source, ...]
+    keys: tuple[str, ...]  # `query` and `doc`, or `doc` only
+    features: tuple[Feature, ...]
+    rows: pl.LazyFrame  # keys, in the types of the log, and features, without rows whose key is null
 
 
 @dataclass(frozen=True)
 class KeyedTable:
-    """A table about queries and documents, as its headers say."""
+    """A table by query and document, or by document, of which only the headers were read."""
 
-    where: str  # its name in messages
-    sources: tuple[Source, ...]  # its files
-    schema: pl.Schema  # the types of its columns
-    keys: dict[str, pl.Expr]  # what a row is about: `query` and `doc`, or `doc` alone; each in the type of the log
-    names: list[str]  # its other columns
-    raw: pl.LazyFrame  # its rows as they stand there. Those without a key are left out.
+    where: str  # name in messages
+    sources: tuple[Source, ...]
+    schema: pl.Schema
+    keys: dict[str, pl.Expr]  # expressions of `query` and `doc`, or of `doc`, in the types of the log
+    names: list[str]  # other columns
+    raw: pl.LazyFrame  # raw rows, without rows whose key is null
 
 
 def check_features(log: Log | None, tables: Sequence[str], columns: Sequence[str]) -> None:
-    """Find wrong features before the log is read: no more than headers is read.
+    """Check features by headers only, before the log is read.
 
     Args:
         log: the log; None for statistics.
-        tables: files, globs or directories each.
-        columns: those of the log.
+        tables: tables of features: files, globs or directories.
+        columns: features that are columns of the log.
 
     Raises:
         LogFormatError: a file is missing or cannot be read.
-        SchemaError: there is no key or no feature, a key cannot meet the log's, or a feature cannot be one.
+        SchemaError: a table has no key or no feature, a key has another type than in the log, or a feature is invalid.
     """
-    if log is None or (log.raw is not None and log.raw.reads_lines):  # whose columns are not known yet
+    if log is None or (log.raw is not None and log.raw.reads_lines):  # its columns are not known yet
         for table in tables:
             find_sources([table], _INSTEAD)
         return
@@ -239,7 +248,7 @@ def check_features(log: Log | None, tables: Sequence[str], columns: Sequence[str
 
 
 def is_in_a_table(name: str, tables: Sequence[str]) -> bool:
-    """Whether one of some tables has a column of that name.
+    """Return whether a table of features has a column.
 
     Raises:
         LogFormatError: a file is missing or cannot be read.
@@ -250,30 +259,31 @@ def is_in_a_table(name: str, tables: Sequence[str]) -> bool:
 def open_features(
     inputs: Sequence[str], roles: Roles, id_types: Mapping[str, pl.DataType], taken: Collection[str] = ()
 ) -> FeatureTable:
-    """Find the files of a table of features, its keys and its features. Only columns of text are read for that.
+    """Open a table of features. Only columns of text are read.
 
     Args:
         inputs: files, globs and directories.
-        roles: the columns of the log; keys have the log's names here too, or a well-known one.
-        id_types: the types of `query` and `doc` in canonical impressions.
-        taken: features that come from elsewhere.
+        roles: columns of the log; key columns have the same names in the table, or well-known names.
+        id_types: types of `query` and `doc` in canonical impressions.
+        taken: names of other features.
 
     Raises:
         LogFormatError: a file is missing or cannot be read.
-        SchemaError: there is no key or no feature, a key cannot meet the log's, or a feature cannot be one.
+        SchemaError: the table has no key or no feature, a key has another type than in the log, or a feature is
+            invalid.
     """
     head = read_head(resolve_quotes(find_sources(inputs, _INSTEAD))[0], roles, id_types, taken)
     with reading(head.sources):
         untyped = untyped_columns(head.sources, head.schema)
-        features, read = feature_columns([head.raw], head.names, untyped, head.where)
-    rows = head.raw.select(*(key.alias(role) for role, key in head.keys.items()), *read)
+        features, expressions = feature_columns([head.raw], head.names, untyped, head.where)
+    rows = head.raw.select(*(key.alias(role) for role, key in head.keys.items()), *expressions)
     return FeatureTable(head.where, head.sources, tuple(head.keys), features, rows)
 
 
 def read_head(
     sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl.DataType], taken: Collection[str]
 ) -> KeyedTable:
-    """Read the headers of files, whose other columns are features; see `open_features` for the rest."""
+    """Read the headers of a table of features; for arguments and errors see `open_features`."""
     head = read_keys(sources, roles, id_types)
     if not head.names:
         raise SchemaError(f"{head.where}: holds no feature, only the columns {', '.join(head.schema)}.")
@@ -285,16 +295,16 @@ def read_head(
 
 
 def read_keys(sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl.DataType]) -> KeyedTable:
-    """Find the keys of a table by the headers of its files, and bring them to the types of the log.
+    """Read the headers of a table, and convert its keys to the types of the log.
 
     Args:
-        sources: its files.
-        roles: the columns of the log; keys have the log's names here too, or a well-known one.
-        id_types: the types of `query` and `doc` in canonical impressions.
+        sources: files of the table.
+        roles: columns of the log; key columns have the same names in the table, or well-known names.
+        id_types: types of `query` and `doc` in canonical impressions.
 
     Raises:
         LogFormatError: a file cannot be read.
-        SchemaError: there is no document, or a key cannot meet the log's.
+        SchemaError: the files differ, there is no column of documents, or a key has another type than in the log.
     """
     where = f"{sources[0].path} and {len(sources) - 1} more" if len(sources) > 1 else str(sources[0].path)
     with reading(sources):
@@ -328,10 +338,10 @@ def read_keys(sources: Sequence[Source], roles: Roles, id_types: Mapping[str, pl
 
 
 def _check_files_agree(sources: Sequence[Source]) -> None:
-    """Every file must have the same columns, of one kind.
+    """Check that all files have the same columns, and that a column is text in all of them or in none.
 
     Raises:
-        SchemaError: one has others.
+        SchemaError: a file differs from the first one.
     """
     first = sources[0]
     expected = schema_of(first)
@@ -352,17 +362,17 @@ def _check_files_agree(sources: Sequence[Source]) -> None:
 def key_columns(
     role: str, named: Sequence[str], names: Sequence[str], where: str, *, by_option: bool = False
 ) -> tuple[str, ...]:
-    """The columns of a table that play a role: those that are named, else one of a well-known name, else none.
+    """Return the key columns of a role: the named columns, else one with a well-known name, else none.
 
     Args:
         role: `query` or `doc`.
-        named: by an option, or in the log, whose names the table need not have.
-        names: the columns of the table.
-        where: the table, for messages.
-        by_option: whether an option named them.
+        named: columns of the role, by an option or in the log.
+        names: columns of the table.
+        where: name of the table, for messages.
+        by_option: whether an option named the columns: they must then exist.
 
     Raises:
-        SchemaError: a named column is not there, or several could be it.
+        SchemaError: a column is missing, or several have well-known names.
     """
     lacking = [name for name in named if name not in names]
     if not lacking and (named or not by_option):
@@ -381,10 +391,10 @@ def key_columns(
 
 
 def as_key(name: str, theirs: pl.DataType, ours: pl.DataType, where: str) -> pl.Expr:
-    """A column of a key in the type of the log's ids; null where that cannot hold the value.
+    """Convert a key column to the type of the log's ids; null for values that this type cannot represent.
 
     Raises:
-        SchemaError: the two types cannot meet.
+        SchemaError: values of the two types are never equal.
     """
     if theirs == ours:
         return pl.col(name)
