@@ -9,7 +9,7 @@ clicks a_s by cell, the conditional likelihood has the information
     b_s = (1 + r) a_s + d_s,    d_si = -r w a_si / 2,    d_sj = + r w (a_si / 2) theta_j / theta_i    (and j with i)
 
 w is the share of pages with the swap, r the number of further pages relative to the log. Only the shared clicks
-M = sum_s a_s a_s' / |a_s| are known (`core.fit.shared_clicks`), not a_s. All strata shown at i are therefore given
+M = sum_s a_s a_s' / |a_s| are known (`core.fit.propensities`), not a_s. All strata shown at i are therefore given
 their mean profile a = A_i M_i. / M_ii, with A_i = sum_e M_ie clicks at i, so that
 
     I_after = (1 + r) F + sum_{g = i, j} phi [F((1 + r) a_g + d_g) - F((1 + r) a_g)],    F = diag(M 1) - M
@@ -121,8 +121,8 @@ class ContextCells:
         moves = list[tuple[int, int, float]]()  # the two cells of each swap, and its share
         for swap, share in swaps.items():
             one, other = (np.flatnonzero(self.position == position) for position in swap)
-            _, *both = np.intersect1d(self.curve[one], self.curve[other], return_indices=True)
-            moves += [(int(one[i]), int(other[j]), share) for i, j in zip(*both, strict=True)]
+            _, *indices = np.intersect1d(self.curve[one], self.curve[other], return_indices=True)
+            moves += [(int(one[i]), int(other[j]), share) for i, j in zip(*indices, strict=True)]
         after = variances(self._information_after(growth, moves), self.reference)
         now, fitted = self._variance, self.std_error**2
         constant = np.minimum(self.constant, _LARGEST_CONSTANT_PART * np.where(np.isfinite(fitted), fitted, np.inf))
@@ -146,10 +146,11 @@ class ContextCells:
         known = np.isfinite(self.width) & (self.std_error > 0) & np.isfinite(std_error)
         factor = np.divide(self.width, self.std_error, out=np.full_like(std_error, 2 * NORMAL), where=known)
         usual = float(np.median(np.delete(factor, self.reference))) if len(factor) > 1 else 2 * NORMAL
-        left = np.divide(std_error**2, self.std_error**2, out=np.zeros_like(std_error), where=known)
-        return (usual + (factor - usual) * np.minimum(left, 1.0)) * std_error
+        ratio = np.divide(std_error**2, self.std_error**2, out=np.zeros_like(std_error), where=known)
+        return (usual + (factor - usual) * np.minimum(ratio, 1.0)) * std_error
 
     def _information_after(self, growth: float, moves: Sequence[tuple[int, int, float]]) -> Floats:
+        """Return I_after, shape (K, K), after further pages with moves: two cells and their share of the pages."""
         both = [min(self.impressions[one], self.impressions[other]) for one, other, _ in moves]  # pages that show both
         if self.strata == "randomized":  # strata are queries
             rate, added = self.clicks / np.maximum(self.impressions, 1e-300), np.zeros_like(self.shared)
@@ -159,13 +160,13 @@ class ContextCells:
                 clicks = np.zeros((1, len(self.theta)))
                 clicks[0, one] = shown * (rate[one] + rate[other] * odds) / 2
                 clicks[0, other] = shown * (rate[other] + rate[one] / odds) / 2
-                added += information_of(clicks)
+                added += conditional_information(clicks)
             return self.information + added
         change = np.zeros_like(self.shared)
         for (one, other, share), together in zip(moves, both, strict=True):
             for origin, target in ((one, other), (other, one)):
-                of_origin = together / max(self.impressions[origin], 1e-300)
-                moved = growth * share * of_origin * self._expected[origin] / 2
+                fraction = together / max(self.impressions[origin], 1e-300)
+                moved = growth * share * fraction * self._expected[origin] / 2
                 change[origin, origin] -= moved
                 change[origin, target] += moved * self.theta[target] / self.theta[origin]
         rows = np.unique([cell for one, other, _ in moves for cell in (one, other)]).astype(np.int64)
@@ -173,11 +174,11 @@ class ContextCells:
         own = np.diag(self.shared)
         scale = np.divide(self._expected, own, out=np.zeros_like(own), where=own > 0)
         before = (self.shared * scale[:, np.newaxis])[rows] * (growth if self.strata == "apart" else 1 + growth)
-        gain = information_of(before + change[rows]) - information_of(before)
+        gain = conditional_information(before + change[rows]) - conditional_information(before)
         return (1 + growth) * self.information + self.known_strata * gain
 
 
-def information_of(expected: Floats) -> Floats:
+def conditional_information(expected: Floats) -> Floats:
     """Return the information F of the conditional likelihood, shape (K, K).
 
     Args:
@@ -219,9 +220,9 @@ class DesignInputs:
 
     @property
     def columns(self) -> dict[str, str]:
-        """Columns of the table to use; with contexts, those of the unshrunken estimate."""
-        of = "unshrunk_" if self.context else ""
-        return {name: f"{of}{name}" for name in ("propensity", "ci_low", "ci_high")}
+        """Columns of the table by meaning; with contexts, those of the unshrunken estimate."""
+        prefix = "unshrunk_" if self.context else ""
+        return {name: f"{prefix}{name}" for name in ("propensity", "ci_low", "ci_high")}
 
     def check(self, *, where: str) -> None:
         """Check that the table is that of a fit.

@@ -96,7 +96,7 @@ from posbias.core.training.weights import split_hashes
 FOLDS = 2
 
 GradientsOfRows = Callable[[Integers, Floats], tuple[Floats, Floats]]
-"""Computes gradient and Hessian of the loss, shape (n,) each, from row numbers and scores."""
+"""Function of row numbers and scores, shape (n,) each, that returns gradient and Hessian of the loss, shape (n,)."""
 
 
 class CrossFoldTrees:
@@ -112,20 +112,20 @@ class CrossFoldTrees:
         """
         self.scores = np.full(len(fold), start)  # out-of-fold scores
         self.rounds = 0  # number of rounds in which a tree split its rows
-        self._apart = [np.flatnonzero(fold == one) for one in range(FOLDS)]
-        self._seen = [np.flatnonzero(fold != one) for one in range(FOLDS)]
+        self._testing = [np.flatnonzero(fold == number) for number in range(FOLDS)]
+        self._training = [np.flatnonzero(fold != number) for number in range(FOLDS)]
         self._trees = [
-            BoostedTrees(rows.subset(seen), start, [rows.subset(apart)])
-            for seen, apart in zip(self._seen, self._apart, strict=True)
+            BoostedTrees(rows.subset(training), start, [rows.subset(testing)])
+            for training, testing in zip(self._training, self._testing, strict=True)
         ]
 
     def grow(self, gradients: GradientsOfRows) -> bool:
         """Add a tree to each ensemble; return whether any splits its rows."""
         grown = False
-        for trees, seen, apart in zip(self._trees, self._seen, self._apart, strict=True):
-            if trees.grow(lambda scores, rows=seen: gradients(rows, scores)):
+        for trees, training, testing in zip(self._trees, self._training, self._testing, strict=True):
+            if trees.grow(lambda scores, rows=training: gradients(rows, scores)):
                 grown = True
-                self.scores[apart] = trees.scores_apart()[0]
+                self.scores[testing] = trees.scores_apart()[0]
         self.rounds += grown
         return grown
 
@@ -167,10 +167,10 @@ PATIENCE = 5
 ROUNDS_OF_THETA = 10
 
 _SMALLEST_HESSIAN = 1e-6
-_NEARLY_SURE = 1e-9  # 1 - theta g, below which it is rounding
+_NEARLY_SURE = 1e-9  # 1 - theta g below which it is rounding
 _BINNED_BY = 100_000  # with fewer, LightGBM warns
 _WORTH_THREADS = 20_000_000
-_RATES = (1e-6, 1 - 1e-6)  # between which the mean of g starts
+_RATES = (1e-6, 1 - 1e-6)  # bounds of the initial mean of g
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def learn_nuisances(features: BinnedRows, rows: LearningRows) -> Nuisances:
     depth = np.log(rows.position[rows.cell])
     place = CrossFoldTrees(features, rows.fold, float(np.average(depth, weights=rows.weight)))
     for _ in range(PLACE_TREES):
-        if not place.grow(lambda of, scores: (rows.weight[of] * (scores - depth[of]), rows.weight[of])):
+        if not place.grow(lambda at, scores: (rows.weight[at] * (scores - depth[at]), rows.weight[at])):
             break
     theta, relevance = _relevance(features, rows, place.scores)
     if not relevance.rounds and not place.rounds:
@@ -244,6 +244,7 @@ def learn_nuisances(features: BinnedRows, rows: LearningRows) -> Nuisances:
 
 
 def _relevance(features: BinnedRows, rows: LearningRows, places: Floats) -> tuple[Floats, CrossFoldTrees]:
+    """Learn relevance f; return the moment estimate of theta, shape (K,), and the trees of f."""
     impressions, clicks = rows.sum_by_cell(np.ones(len(rows.cell))), rows.sum_by_cell(rows.click)
     theta = _relative(_ratio(clicks, impressions), rows.context)
     rate = float(clicks.sum() / max((impressions * theta).sum(), _NEARLY_SURE))
@@ -255,12 +256,12 @@ def _relevance(features: BinnedRows, rows: LearningRows, places: Floats) -> tupl
                 conditional_theta = _on_strata(rows, trees.scores, places)[0].theta
                 theta = _relative(np.where(conditional_theta > 0, conditional_theta, theta), rows.context)
 
-        def gradients(of: Integers, scores: Floats, theta: Floats = theta) -> tuple[Floats, Floats]:
-            relevance, examined = sigmoid(scores), theta[rows.cell[of]]
+        def gradients(at: Integers, scores: Floats, theta: Floats = theta) -> tuple[Floats, Floats]:
+            relevance, examined = sigmoid(scores), theta[rows.cell[at]]
             unclicked = np.maximum(1 - examined * relevance, _NEARLY_SURE)
-            expected = np.where(rows.click[of] > 0, 1.0, relevance * (1 - examined) / unclicked)
+            expected = np.where(rows.click[at] > 0, 1.0, relevance * (1 - examined) / unclicked)
             hessian = np.maximum(examined * relevance * (1 - relevance) ** 2 / unclicked, _SMALLEST_HESSIAN)
-            return rows.weight[of] * (relevance - expected), rows.weight[of] * hessian
+            return rows.weight[at] * (relevance - expected), rows.weight[at] * hessian
 
         if not trees.grow(gradients):
             break
@@ -280,6 +281,7 @@ def _on_strata(rows: LearningRows, scores: Floats, places: Floats) -> tuple[Cond
 
 
 def _ratio(clicks: Floats, exposure: Floats) -> Floats:
+    """Divide clicks by exposure, shape (n,) each; 0 without exposure."""
     return np.divide(clicks, exposure, out=np.zeros(len(clicks)), where=exposure > 0)
 
 
@@ -370,7 +372,7 @@ class StratumEdges:
         """Compute the quantiles of scores and places, shape (n,) each, by fold."""
         smallest = int(np.bincount(fold, minlength=FOLDS).min())
         bins = max(1, min(QUANTILES, int(np.sqrt(smallest / FEWEST_ROWS))))
-        inner, in_fold = np.arange(1, bins) / bins, [fold == one for one in range(FOLDS)]
+        inner, in_fold = np.arange(1, bins) / bins, [fold == number for number in range(FOLDS)]
 
         def quantiles(values: Floats) -> Floats:
             return np.stack([np.quantile(values[rows], inner) if rows.any() else inner for rows in in_fold])
@@ -384,13 +386,13 @@ class StratumEdges:
 
     def stratum(self, scores: Floats, places: Floats, fold: Integers) -> Integers:
         """Return the number of each row's stratum within its context, shape (n,)."""
-        number, bins = np.zeros(len(fold), np.int64), self.relevance.shape[1] + 1
-        for one in range(FOLDS):
-            rows = np.flatnonzero(fold == one)
-            by_relevance = np.searchsorted(self.relevance[one], scores[rows], side="right")
-            by_place = np.searchsorted(self.place[one], places[rows], side="right")
-            number[rows] = (one * bins + by_relevance) * bins + by_place
-        return number
+        stratum, bins = np.zeros(len(fold), np.int64), self.relevance.shape[1] + 1
+        for number in range(FOLDS):
+            rows = np.flatnonzero(fold == number)
+            by_relevance = np.searchsorted(self.relevance[number], scores[rows], side="right")
+            by_place = np.searchsorted(self.place[number], places[rows], side="right")
+            stratum[rows] = (number * bins + by_relevance) * bins + by_place
+        return stratum
 
 
 @dataclass(frozen=True)
@@ -452,7 +454,7 @@ class ExposureEstimate:
     context: Integers  # number of each cell's context, shape (K,)
     n_strata: int  # of one context
 
-    def sums_of(self, rows: ScoredRows, cluster: Integers) -> ClusterSums:
+    def cluster_sums(self, rows: ScoredRows, cluster: Integers) -> ClusterSums:
         """Compute the sums over clusters of a part of whole clusters; the sums of parts add up.
 
         Args:
@@ -505,7 +507,7 @@ def fit_exposure(
 
 
 def features_estimate(fitted: ExposureEstimate, sums: Iterable[ClusterSums], by: Cluster) -> Estimate:
-    """Make the estimate with its errors.
+    """Return the estimate with its errors.
 
     Args:
         fitted: the fit to all rows.
@@ -513,8 +515,8 @@ def features_estimate(fitted: ExposureEstimate, sums: Iterable[ClusterSums], by:
         by: kind of the clusters.
     """
     fit, no_pair = fitted.fit, np.zeros(len(fitted.context))
-    behind = CurveEstimate(fit, errors_from_sums(fit.log_theta, fit.free_cells, reduce(add, sums)))
-    estimate = conditional_estimate(FeaturesMethod.name, behind, fitted.table, by)
+    curve = CurveEstimate(fit, errors_from_sums(fit.log_theta, fit.free_cells, reduce(add, sums)))
+    estimate = conditional_estimate(FeaturesMethod.name, curve, fitted.table, by)
     return replace(estimate, linkage=replace(fit.linkage, linking_pairs=no_pair, linking_clicks=no_pair))
 
 
@@ -536,10 +538,12 @@ def hidden_relevance(rows: LearningRows, learned: Nuisances, page: Integers, sco
         ranked = pl.DataFrame({"page": page, "score": score}).select(pl.col("score").rank("min").over("page"))
         edges = np.nanquantile(score, np.arange(1, QUANTILES) / QUANTILES)
         alike = ranked["score"].to_numpy().astype(np.int64) * QUANTILES + np.searchsorted(edges, score, side="right")
-    relevance, ordered = (_centred(values, alike, weight) for values in (-np.logaddexp(0, -learned.scores), depth))
+    log_relevance, log_position = (
+        _centred(values, alike, weight) for values in (-np.logaddexp(0, -learned.scores), depth)
+    )
     spread = float(weight @ (depth - learned.places) ** 2)
     # rho if hidden relevance is as strong as the known relevance; at least 0
-    benchmark = max(-float(weight @ (relevance * ordered)) / spread, 0.0) if spread > 0 else 0.0
+    benchmark = max(-float(weight @ (log_relevance * log_position)) / spread, 0.0) if spread > 0 else 0.0
     try:
         fit, unit = _on_strata(rows, learned.scores, learned.places)
     except IdentifiabilityError:
@@ -555,22 +559,22 @@ def _by_rivals(
 ) -> tuple[tuple[float, float, float], tuple[float, float]]:
     """Return delta, its standard error and degrees of freedom; and pi and its standard error."""
     known = np.flatnonzero(fit.linkage.identified[rows.cell])
-    cell, unit, of_page, weight = rows.cell[known], unit[known], page[known], rows.weight[known]
+    cell, unit, known_page, weight = rows.cell[known], unit[known], page[known], rows.weight[known]
     n_units, n_pages = int(unit.max()) + 1, int(page.max()) + 1
     exposure = sigmoid(learned.scores[known]) * fit.theta[cell]
-    clicks, exposed = (sum_by_number(unit, weight * each, n_units) for each in (rows.click[known], exposure))
-    mean = weight * exposure * _ratio(clicks, exposed)[unit]
-    of_place, on_page = (sum_by_number(page, each, n_pages) for each in (learned.places, np.ones(len(page))))
-    rivals = (of_place[page] - learned.places) / np.maximum(on_page[page] - 1, 1)
-    across = _centred(rivals[known], unit, mean)
+    clicks, unit_exposure = (sum_by_number(unit, weight * values, n_units) for values in (rows.click[known], exposure))
+    mean = weight * exposure * _ratio(clicks, unit_exposure)[unit]
+    page_places, page_rows = (sum_by_number(page, values, n_pages) for values in (learned.places, np.ones(len(page))))
+    rivals = (page_places[page] - learned.places) / np.maximum(page_rows[page] - 1, 1)
+    z = _centred(rivals[known], unit, mean)
     explained = np.zeros(len(rows.position))
-    of_cell = sum_by_number(cell, mean * across, len(explained))
-    explained[fit.free_cells] = solve(fit.information, of_cell[fit.free_cells])
-    along = _centred(across - explained[cell], unit, mean)
-    residual, moved = weight * rows.click[known] - mean, _centred(np.log(rows.position[cell]), unit, mean)
+    by_cell = sum_by_number(cell, mean * z, len(explained))
+    explained[fit.free_cells] = solve(fit.information, by_cell[fit.free_cells])
+    residual_z = _centred(z - explained[cell], unit, mean)  # z*
+    residual, log_position = weight * rows.click[known] - mean, _centred(np.log(rows.position[cell]), unit, mean)
     (delta, error, degrees, _), (slope, slope_error, _, _) = (
-        jackknife_ratio(sum_by_number(of_page, above, n_pages), sum_by_number(of_page, mean * z**2, n_pages))
-        for above, z in ((residual * along, along), (mean * moved * across, across))
+        jackknife_ratio(sum_by_number(known_page, terms, n_pages), sum_by_number(known_page, mean * by**2, n_pages))
+        for terms, by in ((residual * residual_z, residual_z), (mean * log_position * z, z))
     )
     return (delta, error, degrees), (slope, slope_error)
 

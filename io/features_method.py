@@ -241,7 +241,7 @@ def _estimate_by_strata(
     counts = reduce(add, (ExposureCounts.of(part, edges.n_strata, statistics.n_cells) for part in parts))
     fitted = fit_exposure(counts, statistics, options)
     loaded = (kept.load() for kept in scored)
-    sums = (fitted.sums_of(_scored_rows(part), part[CLUSTER].to_numpy()) for part in loaded)
+    sums = (fitted.cluster_sums(_scored_rows(part), part[CLUSTER].to_numpy()) for part in loaded)
     estimate = features_estimate(fitted, sums, _cluster(options))
     moment = learned.theta / learned.theta[estimate.linkage.reference_of]
     return estimate, np.where(np.isfinite(estimate.propensity), moment, np.nan)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.exploration import ContextCells, information_of, variances
+from posbias.core.exploration import ContextCells, conditional_information, variances
 
 N_CELLS = 4
 THETA = np.array([1.0, 0.6, 0.4, 0.2])
@@ -16,7 +16,7 @@ def curve_of(expected: Floats, **changes: object) -> ContextCells:
     """A curve of strata with these expected clicks, shape (S, K), whose errors are those of the model."""
     clicks = expected.sum(axis=0)
     shared = (expected.T / expected.sum(axis=1)) @ expected
-    std_error = np.sqrt(variances(information_of(expected), 0))
+    std_error = np.sqrt(variances(conditional_information(expected), 0))
     curve = ContextCells(
         position=np.arange(1, N_CELLS + 1),
         theta=THETA,
@@ -59,7 +59,7 @@ def test_the_information_of_a_swap_is_that_of_the_pages_counted_out(growth: floa
     linked = np.concatenate([at_home(), [[20.0, 12, 8, 4]]])  # so little that profiles are still those at home
     for expected in (everywhere(), linked):
         found = curve_of(expected).std_errors_after(growth, {(2, 4): 1.0})
-        counted = np.sqrt(variances(information_of(swapped(expected, growth, 1, 3)), 0))
+        counted = np.sqrt(variances(conditional_information(swapped(expected, growth, 1, 3)), 0))
         np.testing.assert_allclose(found, counted, rtol=0.05)
 
 
@@ -77,7 +77,7 @@ def test_a_swap_moves_documents_within_each_curve_of_a_context() -> None:
         curve=np.repeat([0, 1], N_CELLS),
     )
     found = curve.std_errors_after(1.0, {(2, 4): 1.0})
-    np.testing.assert_allclose(found, np.sqrt(variances(information_of(counted), 0)), rtol=0.05)
+    np.testing.assert_allclose(found, np.sqrt(variances(conditional_information(counted), 0)), rtol=0.05)
     assert curve.pages == 2_000
 
 

@@ -68,19 +68,19 @@ def brute_force_errors(rows: ScoredRows, cluster: Integers) -> Floats:
 
 def test_errors_are_the_clustered_sandwich_of_that_regression(rows: ScoredRows) -> None:
     cluster, found = np.arange(N_ROWS) // 4, fitted(rows)
-    errors = errors_from_sums(found.fit.log_theta, found.fit.free_cells, found.sums_of(rows, cluster))
+    errors = errors_from_sums(found.fit.log_theta, found.fit.free_cells, found.cluster_sums(rows, cluster))
     wanted = brute_force_errors(rows, cluster)
     np.testing.assert_allclose(errors.std_error[1:], wanted, rtol=0.01)  # leaving one out adds up to a percent
-    alone = found.sums_of(rows, np.arange(N_ROWS))
+    alone = found.cluster_sums(rows, np.arange(N_ROWS))
     assert np.abs(np.diag(alone.covariance) ** 0.5 / wanted - 1).max() > 0.01  # the clusters matter
 
 
 def test_errors_of_parts_add_up(rows: ScoredRows) -> None:
     found, cluster = fitted(rows), np.arange(N_ROWS) // 5
-    whole = found.sums_of(rows, cluster)
+    whole = found.cluster_sums(rows, cluster)
     half = N_ROWS // 2
     first, second = (
-        found.sums_of(
+        found.cluster_sums(
             replace(
                 rows, **{name: getattr(rows, name)[part] for name in ("stratum", "cell", "exposure", "click", "weight")}
             ),
