@@ -269,8 +269,8 @@ def _scored(rows: pl.DataFrame, values: Singles, learned: Nuisances, edges: Stra
 def _by_fold(forests: Iterable[Forest], values: Singles, fold: Integers) -> Floats:
     """Cross-fitted scores: each row by the forest that was not trained on its fold."""
     scores = np.zeros(len(fold))
-    for one, forest in enumerate(forests):
-        rows = np.flatnonzero(fold == one)
+    for number, forest in enumerate(forests):
+        rows = np.flatnonzero(fold == number)
         if len(rows):
             scores[rows] = forest.scores(_in_double(values[rows]), threads=1)
     return scores

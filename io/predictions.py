@@ -202,8 +202,8 @@ def _count(
     cells = rows.group_by(plan.cell_columns).agg(counts.sum())
     classes = pl.DataFrame(schema={CLASS: pl.String, IMPRESSIONS: pl.Int64})
     if by is not None:
-        of_query = rows.group_by(QUERY).agg(pl.col(CLASS).unique().sort())
-        several = of_query.filter(pl.col(CLASS).list.len() > 1).sort(QUERY)
+        query_classes = rows.group_by(QUERY).agg(pl.col(CLASS).unique().sort())
+        several = query_classes.filter(pl.col(CLASS).list.len() > 1).sort(QUERY)
         if several.height:
             query, names = several.row(0)
             raise SchemaError(
@@ -398,8 +398,8 @@ def predict_rankings(
         apart = _compare_browsing(counts.browsed, rankings, by, covariance, browsing, priors)
     errors = [None if covariance is None else bend.power**2 * covariance for bend in bends]
     for number, (stored, *bent_priors) in enumerate(fitted):
-        of_parts = [by_ranking[number] for by_ranking in sums_of_parts]
-        sums = [reduce(add, over_parts) for over_parts in zip(*(sums for sums, *_ in of_parts), strict=True)]
+        part_sums = [by_ranking[number] for by_ranking in sums_of_parts]
+        sums = [reduce(add, over_parts) for over_parts in zip(*(sums for sums, *_ in part_sums), strict=True)]
         prior = _with_pairs(*stored)
         if not sums[0].supported:
             raise SchemaError(
@@ -411,9 +411,9 @@ def predict_rankings(
                 f"{rankings.files[number]}: no query that {rankings.names[number]} ranks has a click in a position "
                 "whose propensity is known, so there is nothing to predict clicks from."
             )
-        changed = pl.concat(changed for _, changed, _ in of_parts)
+        changed = pl.concat(changed for _, changed, _ in part_sums)
         changed = changed.sort(pl.col("difference").abs(), descending=True, maintain_order=True).head(CHANGED)
-        whole = predict(sums[0], prior, covariance, variance, (gains.load() for *_, gains in of_parts))
+        whole = predict(sums[0], prior, covariance, variance, (gains.load() for *_, gains in part_sums))
         bent = zip(sums[len(scopes) :], bent_priors, errors, strict=True)
         under_bends = (predict(bent_sums, _with_pairs(*own), error) for bent_sums, own, error in bent)
         more, error = apart.get(number, (None, np.inf))

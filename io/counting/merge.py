@@ -91,7 +91,7 @@ def _link_or_rewrite(
         if len(group) == 1 and group[0] not in (*small, *cut):
             merged.append(link_segment(group[0], folder, n_parts))
         else:
-            expected = Segment.of_countings([counting for segment in group for counting in segment.countings], ())
+            expected = Segment.join_countings([counting for segment in group for counting in segment.countings], ())
             described = replace(metadata, sources=expected.sources, rows=expected.rows)
             frames = [
                 frame for entry, segment in owned if segment in group for frame in entry.scan(segment, metadata.plan)

@@ -213,7 +213,7 @@ def interval_scope(fit: Fit) -> str:
 
 def _cluster_reasons(fit: Fit) -> Iterator[Reason]:
     """Intervals that rest on fewer than `FEW_EFFECTIVE_CLUSTERS` effective clusters."""
-    estimate, of_queries = fit.estimate, fit.estimate.errors_by == "query"
+    estimate, by_query = fit.estimate, fit.estimate.errors_by == "query"
     known = estimate.intervals.effective_clusters[estimate.intervals.std_error > 0]
     few = known[known < FEW_EFFECTIVE_CLUSTERS]
     if not len(few):
@@ -225,8 +225,8 @@ def _cluster_reasons(fit: Fit) -> Iterator[Reason]:
         units=_cluster_units(fit),
         intervals="the intervals are" if len(few) == len(known) else f"{len(few)} of {len(known)} intervals are",
         worth=low if low == high else f"{low} to {high}",
-        queries=of_queries,
-        by_column=of_queries
+        queries=by_query,
+        by_column=by_query
         and "two-way" in get_estimator(estimate.method).clusters
         and fit.options.shape == FREE
         and not fit.options.bootstrap,
@@ -642,23 +642,23 @@ def _cell_column_reasons(fit: Fit) -> Iterator[Reason]:
     """Differences of theta by each further cell column: value by value, or the extremes of a grid."""
     statistics, estimate, many = fit.statistics, fit.estimate, dict[str, str]()
     for column in fit.cell_columns:
-        of, by, details = column.differences, printable(column.column), _test_details(column.differences.test, fit)
-        if not of.test.n_contrasts:
+        gaps, by, details = column.differences, printable(column.column), _test_details(column.differences.test, fit)
+        if not gaps.test.n_contrasts:
             continue
-        if not of.test.rejected:
-            small = float(np.nanmedian(of.test.detectable)) <= LARGEST_MISFIT
+        if not gaps.test.rejected:
+            small = float(np.nanmedian(gaps.test.detectable)) <= LARGEST_MISFIT
             code = "cells-alike" if small else "cells-alike.little-known"
-            yield reason(code, {}, details, by=by, missed=_detectable(fit, of.test, column.cells))
+            yield reason(code, {}, details, by=by, missed=_detectable(fit, gaps.test, column.cells))
             continue
         # Compare curves along the first of the other axes, at the reference's values of the rest.
         along, *rest = [axis for axis, name in enumerate(statistics.axes) if name != column.column]
         place, reference = statistics.axes_of_cell, estimate.linkage.reference_of[column.cells]
-        beside = (place[column.cells][:, rest] == place[reference][:, rest]).all(axis=1) & np.isfinite(of.difference)
+        beside = (place[column.cells][:, rest] == place[reference][:, rest]).all(axis=1) & np.isfinite(gaps.difference)
         if len(set(statistics.cells[column.column])) > MOST_LINES_OF_CELLS or not beside.any():
             many[by] = details
             continue
-        reach, name, gets = t_quantile(of.degrees) * of.std_error, statistics.axes[along], dict[str, list[str]]()
-        ends = 100 * np.exp(np.stack([of.difference, of.difference - reach, of.difference + reach]))
+        reach, name, gets = t_quantile(gaps.degrees) * gaps.std_error, statistics.axes[along], dict[str, list[str]]()
+        ends = 100 * np.exp(np.stack([gaps.difference, gaps.difference - reach, gaps.difference + reach]))
         for at in np.flatnonzero(beside):
             row = statistics.cells.row(int(column.cells[at]), named=True)
             value = " / ".join(label_in_words(row[name]) for name in (column.column, *statistics.plan.context))
@@ -675,7 +675,7 @@ def _cell_column_reasons(fit: Fit) -> Iterator[Reason]:
         reference = int(estimate.linkage.reference_of[ends["most"]])
         for which, at in ends.items():
             if at != reference:
-                share = _percentage(*(100 * float(of[at]) for of in (theta, intervals.low, intervals.high)))
+                share = _percentage(*(100 * float(values[at]) for values in (theta, intervals.low, intervals.high)))
                 shares.append(f"the {which} goes to {cell_in_words(fit.statistics, at)}: {share}")
         values: dict[str, Any] = {"by": " and ".join(many), "reference": cell_in_words(fit.statistics, reference)}
         yield reason("cells-differ.many", {}, "; ".join(many.values()), shares=", and ".join(shares), **values)
@@ -690,7 +690,7 @@ def _percentage(value: float, low: float, high: float) -> str:
 def _detectable(fit: Fit, test: ContrastTest, cells: Integers) -> str:
     """Smallest and largest factor detectable with power 0.8 over contrasts, each with its cell."""
     known = np.flatnonzero(np.isfinite(test.detectable))
-    ends = dict.fromkeys(int(known[of(test.detectable[known])]) for of in (np.argmin, np.argmax))
+    ends = dict.fromkeys(int(known[pick(test.detectable[known])]) for pick in (np.argmin, np.argmax))
     return " to ".join(
         f"{np.exp(test.detectable[at]):.2f} ({cell_in_words(fit.statistics, int(cells[at]))})" for at in ends
     )
@@ -718,8 +718,8 @@ def _difference_reasons(fit: Fit) -> Iterator[Reason]:
         relative = [f"position {position[cell]} for {context_in_words(fit, int(cell))}" for cell in references]
         values: dict[str, Any] = {"by": by, "relative": listed(relative, "references")}
         shared = np.unique(np.stack([position[known], linkage.reference_of[known]]), axis=1)[0]
-        common, of_contexts = np.unique(shared, return_counts=True)
-        most, number = int(of_contexts.max()), int(common[np.argmax(of_contexts)])
+        common, n_contexts = np.unique(shared, return_counts=True)
+        most, number = int(n_contexts.max()), int(common[np.argmax(n_contexts)])
         which = "all" if most == len(references) else f"{most} of {len(references)}"
         code = "contexts-not-compared" + ("" if most > 1 else ".none-shared")
         yield reason(code, {"reference": number} if most > 1 else {}, which=which, **values)
@@ -815,15 +815,15 @@ def break_even_reason(ranking: str, other: str, held: "BreakEven", cells: pl.Dat
     turning = [turn.at for turn in (below, above) if np.isfinite(turn.at)]
     nearest = min(turning, key=lambda at: abs(at - 1), default=None)
     if nearest is not None and len(known):
-        of_cell = [name for name in cells.columns if name not in (POSITION, PREVIOUS_CLICK)]
+        labels = [name for name in cells.columns if name not in (POSITION, PREVIOUS_CLICK)]
         rows = cells.to_dicts()
-        curve = [", ".join(f"{printable(name)} {label_in_words(row[name])}" for name in of_cell) for row in rows]
+        curve = [", ".join(f"{printable(name)} {label_in_words(row[name])}" for name in labels) for row in rows]
         first, own = known[0], known[[curve[cell] == curve[known[0]] for cell in known]]
         named = own[np.argmax(np.where(position[own] <= NAMED, position[own], 0))]
         attention = float(theta[named] / theta[first])
         figures |= {"position": float(position[named]), "attention": attention, "attention_at_turn": attention**nearest}
         if named != first:
-            places = {"place": position[named], "first": position[first], "curve": f" ({curve[first]})" * bool(of_cell)}
+            places = {"place": position[named], "first": position[first], "curve": f" ({curve[first]})" * bool(labels)}
             instance = sentence("verdict-turns", **places, turned=attention**nearest, attention=attention)
     if not held.clear:
         clear = [f"below {below.first:.2f} times"] if below.first > 0 else []

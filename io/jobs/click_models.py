@@ -560,18 +560,18 @@ def _weigh(
     if fit.plan.max_position is not None:
         impressions = impressions.filter(pl.col(POSITION) <= fit.plan.max_position)
     rows = in_page_order(impressions.collect(engine="streaming"))
-    model, of_rows = fit.model, dict[str, Floats]()
+    model, row_parameters = fit.model, dict[str, Floats]()
     if documents is not None:  # parameters by document, shape (M,)
-        of_pair, pairs = documents[number], rows.lazy().select(PAIR)
-        known = pairs.join(of_pair, on=PAIR, how="left", nulls_equal=True, maintain_order="left").collect()
-        of_rows = {name: known[name].fill_null(mean).to_numpy() for name, mean in fit.prior_means.items()}
+        parameters, pairs = documents[number], rows.lazy().select(PAIR)
+        known = pairs.join(parameters, on=PAIR, how="left", nulls_equal=True, maintain_order="left").collect()
+        row_parameters = {name: known[name].fill_null(mean).to_numpy() for name, mean in fit.prior_means.items()}
     if isinstance(model, ExaminationModel):
-        baseline, propensity = np.zeros(rows.height), examination_of_rows(model, rows, of_rows, fit.shared)
+        baseline, propensity = np.zeros(rows.height), examination_of_rows(model, rows, row_parameters, fit.shared)
     else:
         position = rows[POSITION].cast(pl.Int64).to_numpy()
         baseline = at_position(fit.shared[CLICK_IF_NOT.name], position)
         propensity = at_position(fit.shared[CLICK_IF_RELEVANT.name], position) - baseline
-    relevance = model.relevance(of_rows)
+    relevance = model.relevance(row_parameters)
     columns = {
         PROPENSITY: np.where(propensity > 0, propensity, np.nan),
         BASELINE: baseline,

@@ -79,9 +79,9 @@ def compare(
     """
     if by_day:
         days, cells, curves, doubts, notes = _days(inputs, engine, result)
-        of, names, labels = "days", tuple(map(str, days)), [comparison.DAY, *cells.columns]
+        kind, names, labels = "days", tuple(map(str, days)), [comparison.DAY, *cells.columns]
     else:
-        of, cells, curves, doubts, notes = _two(inputs, engine, result)
+        kind, cells, curves, doubts, notes = _two(inputs, engine, result)
         days, names, labels = None, tuple(inputs), cells.columns
     references = curves.references()
     curves = curves.relative_to(references)
@@ -114,7 +114,7 @@ def compare(
     result.content |= {
         "schema": "posbias.comparison",
         COMPARISON: {
-            "of": of,
+            "of": kind,
             "names": list(names),
             "test": {
                 "contrasts": test.n_contrasts,

@@ -140,8 +140,8 @@ def _plan_swaps(explored: StoredFit, known: DesignInputs, pages: int, result: Re
     before = explored.plan.randomized if known.strata == "randomized" else ()
     named = " or ".join(repr(mark.value) for mark in marks)
     flags = " ".join(f"--randomized-where {shlex.quote(str(rows))}" for rows in (*before, *marks))
-    of_curves = (("--context", explored.plan.context), ("--cell", explored.plan.cell))
-    columns = "".join(f" {flag} {shlex.quote(name)}" for flag, names in of_curves for name in names)
+    curve_flags = (("--context", explored.plan.context), ("--cell", explored.plan.cell))
+    columns = "".join(f" {flag} {shlex.quote(name)}" for flag, names in curve_flags for name in names)
     mark = f"mark every page that takes part, swapped or not, with {named} in a column such as `{MARK}`"
     if before:
         result.next = f"posbias fit LOGS NEW_LOG{columns} --method randomized {flags} -o fit"

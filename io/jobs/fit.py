@@ -168,7 +168,7 @@ def count(job: Job, engine: Engine, result: Result) -> CountedLog:
 def describe(counted: CountedLog, result: Result) -> None:
     """Add the log, its totals and its faults to the manifest and the printed facts."""
     statistics, totals = counted.statistics, counted.statistics.cell_totals
-    impressions, clicks = (as_count(of_cells.sum()) for of_cells in totals)
+    impressions, clicks = (as_count(counts.sum()) for counts in totals)
     describe_log(result, counted.plan, counted)
     result.content |= {
         "decay": counted.decay,

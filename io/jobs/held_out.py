@@ -102,14 +102,14 @@ def judge_models(
     read = read_pages(learn, engine, result)
     other = None
     if test is not None:
-        of_test = test.open_log()
-        same = [path for digest, path in of_test.digests.items() if digest in log.digests]
+        test_log = test.open_log()
+        same = [path for digest, path in test_log.digests.items() if digest in log.digests]
         if same:
             raise UsageError(
                 f"--test {same[0]}: models are fitted to the same file, and would be judged by clicks that they know. "
                 "Name another one, or leave out --test: some of the sessions are then held out."
             )
-        other = read_log(of_test, test.plan, engine, result.progress, keep_sessions=True)
+        other = read_log(test_log, test.plan, engine, result.progress, keep_sessions=True)
         result.content["test"] = {"sources": other.sources, "rows": other.rows}
         result.reasons += lost_click_reasons(other.rows, other.clicks, "--test: ")
         # with other types, all held-out documents would count as unseen
@@ -120,7 +120,7 @@ def judge_models(
                     "Write both with the same type."
                 )
     pairs, learnt, held_out = _split_pages(read, other, models, by, engine, result.progress)
-    of_pairs, held_out_pairs = learnt[PAIR], held_out[PAIR]
+    learnt_pages, held_out_pairs = learnt[PAIR], held_out[PAIR]
     # copies of the pages, as their caches serve the next model only
     copies, fitted = {kind: replace(pages) for kind, pages in learnt.items()}, list[ModelEstimate]()
     for model in models:
@@ -135,7 +135,7 @@ def judge_models(
     relevance = dict[str, dict[str, float | None]]()
     if rankings.judgments is not None:
         judgments = read_judgments(rankings.judgments, read.log.roles, read.log.schema)
-        relevance = _relevance_measures(judged, of_pairs, pairs, judgments, rankings.cutoff, by.seed)
+        relevance = _relevance_measures(judged, learnt_pages, pairs, judgments, rankings.cutoff, by.seed)
     table = judging.model_table(models, fitted, measures, relevance)
     written = {
         "models": table,
@@ -154,14 +154,14 @@ def judge_models(
         shown += float(batch.row_weight.sum())
         never_learnt += float(batch.row_weight[batch.unit == held_out_pairs.n_units].sum())
     unseen, clicks = never_learnt / shown, float(measures[0].predicted[1].sum())
-    of_learnt_pages, of_others = (
-        {"sessions": pages.n_sessions, "impressions": pages.n_impressions} for pages in (of_pairs, held_out_pairs)
+    learnt_totals, held_out_totals = (
+        {"sessions": pages.n_sessions, "impressions": pages.n_impressions} for pages in (learnt_pages, held_out_pairs)
     )
-    result.content["pages"] = {"learnt": of_learnt_pages, "held_out": {**of_others, "unseen_pairs": unseen}}
+    result.content["pages"] = {"learnt": learnt_totals, "held_out": {**held_out_totals, "unseen_pairs": unseen}}
     result.printed += _model_tables(table, held_out_pairs.n_sessions)
     result.headline = _headline(table)
     result.reasons += _model_reasons(table)
-    result.reasons += _doubts(table, of_pairs.n_positions, held_out_pairs.n_positions, unseen, clicks)
+    result.reasons += _doubts(table, learnt_pages.n_positions, held_out_pairs.n_positions, unseen, clicks)
     best = table["model"][0]
     result.next = f"posbias fit LOGS --model {best} -o fit" if best in model_names() else None
 
@@ -183,23 +183,23 @@ def _split_pages(
     if not (parts.in_memory and (other is None or other.buckets.in_memory)):
         folder = engine.scratch / "pages"
         folder.mkdir(mode=0o700)
-    of_learnt: PageFilter = all_pages
-    of_held_out: PageFilter = all_pages
+    learnt_filter: PageFilter = all_pages
+    held_out_filter: PageFilter = all_pages
     if other is None:
         by_share = partial(by_session, share=by.test_share)
         if by.split == "time":
             by_share = partial(by_time, start=last_share(parts, by.test_share))
-        of_learnt, of_held_out = partial(by_share, held_out=False), partial(by_share, held_out=True)
+        learnt_filter, held_out_filter = partial(by_share, held_out=False), partial(by_share, held_out=True)
     kinds = tuple(dict.fromkeys([PAIR, *(model.unit_columns for model in models)]))
     with progress.stage("reading pages", len(kinds) + 1) as stage:
         units, learnt = list[Units](), list[LogPages]()
         for kind in kinds:
-            units.append(number_units(parts, kind, of_learnt, folder))
-            learnt += numbered_pages(parts, units[-1:], of_learnt, folder, f"learnt-{len(kind)}")
+            units.append(number_units(parts, kind, learnt_filter, folder))
+            learnt += numbered_pages(parts, units[-1:], learnt_filter, folder, f"learnt-{len(kind)}")
             stage.advance()
         judged_in = parts if other is None else other.buckets
         how = {"same_parts": other is None, "by_first_unit": False}
-        held_out = numbered_pages(judged_in, units, of_held_out, folder, "held-out", **how)
+        held_out = numbered_pages(judged_in, units, held_out_filter, folder, "held-out", **how)
         stage.advance()
     if not learnt[0].n_sessions:
         raise SchemaError("no session is left to fit models to. Hold out less: --test-share.")

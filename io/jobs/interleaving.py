@@ -252,8 +252,8 @@ def _teams(read: ReadLog, team: str, given: InterleavingOptions, known: Interlea
             )
     teams = sorted(value for value in counts[team].drop_nulls().to_list() if value != "")
     values = list(map(label_in_words, teams))
-    of_teams = counts.filter(pl.col(team).is_in(teams))
-    if teams and (of_teams["rows"] == of_teams[CLICK]).all():
+    team_counts = counts.filter(pl.col(team).is_in(teams))
+    if teams and (team_counts["rows"] == team_counts[CLICK]).all():
         raise SchemaError(
             f"column {team!r} (--team): only documents that were clicked have a value, so that nothing shows whether a "
             "coin decided. Log the ranker of each document that was shown (of UBI, with its impression)."
@@ -511,13 +511,13 @@ def _faults(
     pages, heads, credited = total[tdi.PAGES], ones + others, total[tdi.CREDIT]
     names: dict[str, Quantity] = {"a": a, "b": b, "team": section.team, "first_a": ones, "first_b": others}
     always_first = None if ones and others else a if ones else b
-    of_coin = {"coin_off": _off(ones - others, heads), "share_first_a": _share(ones, heads)}
-    reasons = faults_in(names | of_coin | {"always_first": always_first})
+    coin = {"coin_off": _off(ones - others, heads), "share_first_a": _share(ones, heads)}
+    reasons = faults_in(names | coin | {"always_first": always_first})
     units = {"query": queries, "user": users, "day": days if len(days) > 1 else None, "hour": hours}
     for unit, sums in units.items() if always_first is None else ():
         if sums is not None:
-            of_a = sums[tdi.FIRST_A].to_numpy().astype(np.float64)
-            z, factor = repeated_coins(of_a + sums[tdi.FIRST_B].to_numpy(), of_a)
+            heads_a = sums[tdi.FIRST_A].to_numpy().astype(np.float64)
+            z, factor = repeated_coins(heads_a + sums[tdi.FIRST_B].to_numpy(), heads_a)
             reasons += faults_in({"unit": unit, "repeated_off": z, "variance_of_heads": factor})
     lead, longer = total[tdi.LEAD], total[tdi.LONGER_A] - total[tdi.LONGER_B]
     counts = total | {"longer": total[tdi.LONGER_A] + total[tdi.LONGER_B], "without_team": pages - heads}
@@ -538,8 +538,8 @@ def _faults(
     if total[tdi.UNWEIGHTED]:
         what = "they are credited to neither ranker"
         reasons.append(unweighted_reason(total[tdi.UNWEIGHTED], total[tdi.CLICKS], what))
-    of_user = 0.0 if users is None or not len(users) else float(users[tdi.CREDIT].to_numpy().max())
-    for unit, clicks in (("page", math.sqrt(total[tdi.LARGEST])), ("user", of_user)):
+    largest_user = 0.0 if users is None or not len(users) else float(users[tdi.CREDIT].to_numpy().max())
+    for unit, clicks in (("page", math.sqrt(total[tdi.LARGEST])), ("user", largest_user)):
         share = _share(clicks, credited)
         reasons += faults_in({"one": unit, "clicks_of_one": clicks, "share_of_one": share, "credited": credited})
     return reasons

@@ -56,9 +56,9 @@ class Units:
 
     def scan(self) -> pl.LazyFrame:
         """Scan the keys and numbers (UNIT, Int64) of all units."""
-        return pl.concat(self.of_part(part) for part in range(len(self.parts)))
+        return pl.concat(self.scan_part(part) for part in range(len(self.parts)))
 
-    def of_part(self, part: int) -> pl.LazyFrame:
+    def scan_part(self, part: int) -> pl.LazyFrame:
         """Scan the keys and numbers of the units of a part."""
         return self.parts[part].scan().with_row_index(UNIT).with_columns(pl.col(UNIT).cast(pl.Int64) + self.first[part])
 
@@ -212,7 +212,7 @@ def _pages_of_part(
     columns = [f"{UNIT} {number}" for number in range(len(units))]  # one per numbering
     numbered = rows.select(*dict.fromkeys([*(key for numbering in units for key in numbering.columns), *kept]))
     for column, numbering in zip(columns, units, strict=True):
-        ids = (numbering.of_part(part) if same_parts else numbering.scan()).rename({UNIT: column})
+        ids = (numbering.scan_part(part) if same_parts else numbering.scan()).rename({UNIT: column})
         numbered = numbered.join(ids, on=list(numbering.columns), how="left", nulls_equal=True)
         numbered = numbered.with_columns(pl.col(column).fill_null(numbering.number))
     table = numbered.select(*kept, *columns).collect(engine="streaming")
@@ -272,7 +272,7 @@ def _single_result_pages(
     above = pl.col(PREVIOUS_CLICK) if PREVIOUS_CLICK in columns else pl.lit(0).alias(PREVIOUS_CLICK)
     keys = (UNIT, POSITION, PREVIOUS_CLICK)
     counts = (
-        statistics.join(units.of_part(part), on=list(units.columns), how="left", nulls_equal=True)
+        statistics.join(units.scan_part(part), on=list(units.columns), how="left", nulls_equal=True)
         .select(UNIT, pl.col(POSITION).cast(pl.Int32), above.cast(pl.Int32), IMPRESSIONS, CLICKS)
         .collect(engine="streaming")
     )

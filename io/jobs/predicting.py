@@ -111,8 +111,8 @@ def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Eng
         browsing = theta_by_browsing(counts, None if fitted.plan.position_bins else table, engine, result.progress)
     with result.progress.stage("comparing pages"):
         slope = None if counts.units is None else page_slope(counts.units, by, covariance)
-    of_browsing = browsing if isinstance(browsing, CellTheta) else None
-    others = of_browsing, variance, bends(fitted.hidden_slope)
+    browsing_theta = browsing if isinstance(browsing, CellTheta) else None
+    others = browsing_theta, variance, bends(fitted.hidden_slope)
     predicted = predict_rankings(counts, rankings, by, covariance, *others, engine, result.progress)
     rows, scopes = _table(_rows(predicted)), counts.scopes(by)
     write_small_table(rows, result.folder, PREDICTIONS, csv=given.csv)
@@ -132,21 +132,21 @@ def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Eng
         "slope": None
         if slope is None
         else {"slope": slope.slope, "std_error": slope.std_error, "rejects": slope.rejects},
-        "user_browsing_model": "compared" if of_browsing is not None else browsing,
+        "user_browsing_model": "compared" if browsing_theta is not None else browsing,
     }
     result.content["rankings"] = [
         {
-            "name": one.name,
-            "file": one.file,
-            "pages": one.whole.pages,
-            "clicks_per_page_of_log": one.whole.observed,
-            "exposure_filled": one.whole.filled,
-            "smallest_difference": one.whole.smallest,
+            "name": ranking.name,
+            "file": ranking.file,
+            "pages": ranking.whole.pages,
+            "clicks_per_page_of_log": ranking.whole.observed,
+            "exposure_filled": ranking.whole.filled,
+            "smallest_difference": ranking.whole.smallest,
         }
-        for one in predicted
+        for ranking in predicted
     ]
     result.content["ranking_files"] = {str(source.path): source.digest() for source in rankings.sources}
-    dampened = [one for one in predicted if one.is_dampened]
+    dampened = [ranking for ranking in predicted if ranking.is_dampened]
     result.reasons += [*rankings.in_doubt(), _slope_reason(slope), *_browsing_reasons(predicted, browsing)]
     if dampened or (slope is not None and slope.rejects):
         result.next_if_refused = "posbias evaluate LOGS --models pbm,ubm,dbn -o judged"
@@ -161,14 +161,16 @@ def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Eng
                         "pages": round(query["pages"]),
                         "difference": query["difference"] / query["pages"],
                     }
-                    for query in one.changed.to_dicts()
+                    for query in ranking.changed.to_dicts()
                 ],
             }
-            for row, one in zip(rows.to_dicts(), predicted, strict=True)
+            for row, ranking in zip(rows.to_dicts(), predicted, strict=True)
         ]
         result.headline = _headline(predicted)
-        held = [break_even_reason(one.name, OWN_ORDER, one.break_even, by.cells, by.theta) for one in predicted]
-        result.content["verdicts"] = [one.figures for one in held]
+        held = [
+            break_even_reason(ranking.name, OWN_ORDER, ranking.break_even, by.cells, by.theta) for ranking in predicted
+        ]
+        result.content["verdicts"] = [ranking.figures for ranking in held]
         result.reasons += chain.from_iterable(zip(map(_prediction_reason, predicted[:_MOST_SHOWN]), held, strict=False))
         result.printed += _predictions_table(predicted)
         if counts.by is not None:
@@ -206,18 +208,18 @@ def _browsing_reasons(predicted: Sequence[PredictedRanking], browsing: CellTheta
     if isinstance(browsing, str):
         yield reason("click-models-not-compared", why=browsing)
     for ranking in predicted:
-        one, name = ranking.whole, ranking.name
+        whole, name = ranking.whole, ranking.name
         if ranking.by_browsing is None or not (ranking.models_disagree or ranking.is_dampened):
             continue
-        ours, theirs = (_percent(clicks, one.observed) for clicks in (one.difference, ranking.by_browsing))
+        ours, theirs = (_percent(clicks, whole.observed) for clicks in (whole.difference, ranking.by_browsing))
         figures = {
             "ranking": name,
-            "by_position": one.difference / one.observed,
-            "by_last_click": ranking.by_browsing / one.observed,
+            "by_position": whole.difference / whole.observed,
+            "by_last_click": ranking.by_browsing / whole.observed,
         }
         if ranking.is_dampened:
             code = "clicks-depend-on-clicks.by-click-models"
-        elif abs(ranking.by_browsing) < abs(one.difference):
+        elif abs(ranking.by_browsing) < abs(whole.difference):
             code = "click-models-disagree.less"
         else:
             code = "click-models-disagree"
@@ -275,37 +277,37 @@ def _check_days(days: Sequence[date], given: PredictionOptions) -> None:
 def _rows(predicted: Sequence[PredictedRanking]) -> Iterator[dict[str, str | float]]:
     """Rows of `predictions.parquet`, one per ranking."""
     for ranking in predicted:
-        one, browsing = ranking.whole, nan if ranking.by_browsing is None else ranking.by_browsing
+        whole, browsing = ranking.whole, nan if ranking.by_browsing is None else ranking.by_browsing
         yield {
             "ranking": ranking.name,
-            **_difference(one),
-            "new_queries_ci_low": one.new_interval[0],
-            "new_queries_ci_high": one.new_interval[1],
-            "relative_difference": one.relative,
-            "unsupported_share": one.unsupported,
-            "bound_low": one.bounds[0],
-            "bound_high": one.bounds[1],
-            "pages_per_arm": one.pages_per_arm(one.difference),
+            **_difference(whole),
+            "new_queries_ci_low": whole.new_interval[0],
+            "new_queries_ci_high": whole.new_interval[1],
+            "relative_difference": whole.relative,
+            "unsupported_share": whole.unsupported,
+            "bound_low": whole.bounds[0],
+            "bound_high": whole.bounds[1],
+            "pages_per_arm": whole.pages_per_arm(whole.difference),
             "ubm_difference": browsing,
-            "ubm_relative_difference": browsing / one.observed if one.observed else nan,
+            "ubm_relative_difference": browsing / whole.observed if whole.observed else nan,
         }
 
 
-def _difference(one: Prediction) -> dict[str, float]:
+def _difference(prediction: Prediction) -> dict[str, float]:
     """Columns that both tables begin with."""
-    ends = dict(zip(("ci_low", "ci_high"), one.interval, strict=True))
-    clicks = one.observed + one.difference
-    return {"clicks_per_page": clicks, "difference": one.difference, "std_error": one.std_error, **ends}
+    ends = dict(zip(("ci_low", "ci_high"), prediction.interval, strict=True))
+    clicks = prediction.observed + prediction.difference
+    return {"clicks_per_page": clicks, "difference": prediction.difference, "std_error": prediction.std_error, **ends}
 
 
 def _rows_by_part(predicted: Sequence[PredictedRanking], scopes: Sequence[Scope]) -> Iterator[dict[str, str | float]]:
     """Rows of `predictions_by_part.parquet`, one per ranking and scope with pages."""
     for ranking in predicted:
-        for scope, one in zip(scopes[1:], ranking.by_scope[1:], strict=True):
-            if one.pages:
-                about = {"ranking": ranking.name, "part": scope.name, "pages": one.pages}
-                shares = {"relative_difference": one.relative, "unsupported_share": one.unsupported}
-                yield about | _difference(one) | shares
+        for scope, prediction in zip(scopes[1:], ranking.by_scope[1:], strict=True):
+            if prediction.pages:
+                about = {"ranking": ranking.name, "part": scope.name, "pages": prediction.pages}
+                shares = {"relative_difference": prediction.relative, "unsupported_share": prediction.unsupported}
+                yield about | _difference(prediction) | shares
 
 
 def _table(rows: Iterable[Mapping[str, str | float]]) -> pl.DataFrame:
@@ -314,8 +316,8 @@ def _table(rows: Iterable[Mapping[str, str | float]]) -> pl.DataFrame:
     return pl.DataFrame([*rows]).with_columns(pl.when(numbers.is_finite()).then(numbers))
 
 
-def _percent(value: float, of: float) -> str:
-    return f"{value / of:+.1%}"
+def _percent(value: float, base: float) -> str:
+    return f"{value / base:+.1%}"
 
 
 def _interval(ends: tuple[float, float], observed: float) -> str:
@@ -328,14 +330,15 @@ def _predictions_table(predicted: Sequence[PredictedRanking]) -> list[Printed]:
     """Print the predictions over all clicks."""
     shown = [(ranking.whole, ranking.whole.observed, ranking.by_browsing) for ranking in predicted]
     by_browsing = ("" if browsing is None else _percent(browsing, observed) for _, observed, browsing in shown)
+    intervals = (_interval(whole.interval, observed) for whole, observed, _ in shown)
     columns = [
         Column("ranking", first(ranking.name for ranking in predicted), label=True, text=True),
-        Column("clicks\nper page", first(f"{observed + one.difference:.4f}" for one, observed, _ in shown)),
-        Column("difference", first(_percent(one.difference, observed) for one, observed, _ in shown)),
-        Column("95 % interval", first(_interval(one.interval, observed) for one, observed, _ in shown), beside=True),
+        Column("clicks\nper page", first(f"{observed + whole.difference:.4f}" for whole, observed, _ in shown)),
+        Column("difference", first(_percent(whole.difference, observed) for whole, observed, _ in shown)),
+        Column("95 % interval", first(intervals), beside=True),
         Column("browsing\nmodel", first(by_browsing), spare=1),
-        Column("queries\nlike these", first(_interval(one.new_interval, of) for one, of, _ in shown), spare=3),
-        Column("never\nshown", first(f"{one.unsupported:.1%}" for one, _, _ in shown), spare=2),
+        Column("queries\nlike these", first(_interval(whole.new_interval, base) for whole, base, _ in shown), spare=3),
+        Column("never\nshown", first(f"{whole.unsupported:.1%}" for whole, _, _ in shown), spare=2),
     ]
     if not any(columns[4].cells):
         del columns[4]
@@ -349,17 +352,17 @@ def _classes_table(
 ) -> list[Printed]:
     """Print the predictions by class of queries."""
     shown = [
-        (ranking.name, scope.part[1], one)
+        (ranking.name, scope.part[1], part)
         for ranking in predicted
-        for scope, one in zip(scopes, ranking.by_scope, strict=True)
-        if scope.part is not None and scope.part[0] == CLASS and one.pages and one.observed
+        for scope, part in zip(scopes, ranking.by_scope, strict=True)
+        if scope.part is not None and scope.part[0] == CLASS and part.pages and part.observed
     ]
     columns = (
         Column("ranking", first(name for name, _, _ in shown), label=True, text=True),
         Column(counts.by or "", first(str(name) for _, name, _ in shown), label=True, text=True),
-        Column("pages", first(f"{one.pages:,.0f}" for _, _, one in shown)),
-        Column("difference", first(_percent(one.difference, one.observed) for _, _, one in shown)),
-        Column("95 % interval", first(_interval(one.interval, one.observed) for _, _, one in shown), beside=True),
+        Column("pages", first(f"{part.pages:,.0f}" for _, _, part in shown)),
+        Column("difference", first(_percent(part.difference, part.observed) for _, _, part in shown)),
+        Column("95 % interval", first(_interval(part.interval, part.observed) for _, _, part in shown), beside=True),
     )
     few = f", of {counts.classes.height:,} the {MOST_PARTS} with most impressions"
     title = f"by {counts.by}{few if counts.classes.height > MOST_PARTS else ''}"
@@ -369,36 +372,36 @@ def _classes_table(
 def _headline(predicted: Sequence[PredictedRanking]) -> str:
     """Sentence on the ranking with the largest predicted difference."""
     best = max(predicted, key=lambda ranking: ranking.whole.difference / ranking.whole.observed)
-    one, of = best.whole, f"of {plural(len(predicted), 'rankings')}, " if len(predicted) > 1 else ""
-    more = f"{_percent(one.difference, one.observed)} clicks ({_interval(one.interval, one.observed)})"
-    unsure = ", so it may be no better" if one.interval[0] <= 0 <= one.interval[1] else ""
-    return f"{of}{best.name} would get {'most: ' if of else ''}{more} against {OWN_ORDER}{unsure}"
+    whole, among = best.whole, f"of {plural(len(predicted), 'rankings')}, " if len(predicted) > 1 else ""
+    more = f"{_percent(whole.difference, whole.observed)} clicks ({_interval(whole.interval, whole.observed)})"
+    unsure = ", so it may be no better" if whole.interval[0] <= 0 <= whole.interval[1] else ""
+    return f"{among}{best.name} would get {'most: ' if among else ''}{more} against {OWN_ORDER}{unsure}"
 
 
 def _prediction_reason(ranking: PredictedRanking) -> Reason:
     """Prediction of a ranking, and the size of an A/B test of it."""
-    one = ranking.whole
-    difference, interval = _percent(one.difference, one.observed), _interval(one.interval, one.observed)
+    whole = ranking.whole
+    difference, interval = _percent(whole.difference, whole.observed), _interval(whole.interval, whole.observed)
     text, details = f"{ranking.name}: {difference} clicks per page (95 % interval {interval}).", ""
     if ranking.by_browsing is not None:
-        browsing = _percent(ranking.by_browsing, one.observed)
+        browsing = _percent(ranking.by_browsing, whole.observed)
         details = f"The user browsing model says {browsing}, the position-based model {difference}."
-    if one.unsupported > 0:
-        least, most = (_percent(end, one.observed) for end in one.bounds)
+    if whole.unsupported > 0:
+        least, most = (_percent(end, whole.observed) for end in whole.bounds)
         text += (
-            f" {one.unsupported:.1%} of what it shows was never shown for its query: whatever it is worth, the "
+            f" {whole.unsupported:.1%} of what it shows was never shown for its query: whatever it is worth, the "
             f"difference lies between {least} and {most}, chance aside."
         )
-    low, high = (end / one.observed for end in one.interval)
-    figures = {"ranking": ranking.name, "difference": one.difference / one.observed, "ci_low": low, "ci_high": high}
-    figures |= {"pages_per_arm": one.pages_per_arm(one.difference), "smallest": one.smallest / one.observed}
-    smallest = f"In four of five cases, this log reveals a difference of {one.smallest / one.observed:.1%} or more."
+    low, high = (end / whole.observed for end in whole.interval)
+    figures = {"ranking": ranking.name, "difference": whole.difference / whole.observed, "ci_low": low, "ci_high": high}
+    figures |= {"pages_per_arm": whole.pages_per_arm(whole.difference), "smallest": whole.smallest / whole.observed}
+    smallest = f"In four of five cases, this log reveals a difference of {whole.smallest / whole.observed:.1%} or more."
     if low <= 0 <= high:
         planning = "It may be better or worse than the log's own ranking."
     else:
-        ends = sorted(one.pages_per_arm(end) for end in one.interval)
+        ends = sorted(whole.pages_per_arm(end) for end in whole.interval)
         planning = (
-            f"An A/B test needs about {one.pages_per_arm(one.difference):,.0f} pages per arm ({ends[0]:,.0f} to "
+            f"An A/B test needs about {whole.pages_per_arm(whole.difference):,.0f} pages per arm ({ends[0]:,.0f} to "
             f"{ends[1]:,.0f} at the ends of the interval)."
         )
     return Reason("clicks-predicted", NOTE, f"{text} {planning} {smallest}", figures, details)
@@ -418,13 +421,13 @@ def _gap_reasons(predicted: Sequence[PredictedRanking], lost: float, clicks: flo
     if not known:
         yield ERRORS_UNKNOWN
     for ranking in predicted:
-        one, name = ranking.whole, ranking.name
-        if one.unsupported > _MUCH_UNSUPPORTED:
-            yield reason("never-shown", {"ranking": name, "share": one.unsupported})
-        if one.pages < ranking.pages_of_log - 0.5:
-            of_all = one.difference * one.pages / (clicks - lost)
-            figures = {"ranking": name, "pages": one.pages, "of": ranking.pages_of_log, "of_all": of_all}
-            much = one.pages < (1 - _MUCH_UNRANKED) * ranking.pages_of_log
+        whole, name = ranking.whole, ranking.name
+        if whole.unsupported > _MUCH_UNSUPPORTED:
+            yield reason("never-shown", {"ranking": name, "share": whole.unsupported})
+        if whole.pages < ranking.pages_of_log - 0.5:
+            share = whole.difference * whole.pages / (clicks - lost)
+            figures = {"ranking": name, "pages": whole.pages, "of": ranking.pages_of_log, "of_all": share}
+            much = whole.pages < (1 - _MUCH_UNRANKED) * ranking.pages_of_log
             yield reason("scores-missing", figures, severity=CAUTION if much else NOTE)
-        if one.filled < 1 - _MUCH_EMPTY:
-            yield reason("pages-not-filled", {"ranking": name, "share": 1 - one.filled})
+        if whole.filled < 1 - _MUCH_EMPTY:
+            yield reason("pages-not-filled", {"ranking": name, "share": 1 - whole.filled})

@@ -48,8 +48,10 @@ def simulate(
         left_out, kept = judgements.queries_left_out, len(judgements.n_docs)
         result.content["labels"] = {"queries": kept, "queries_left_out": left_out, "docs": len(judgements.doc_ids)}
         if left_out:
-            of, positions = left_out + kept, options.n_slots
-            result.reasons.append(reason("queries-left-out", {"left_out": left_out}, queries=of, positions=positions))
+            queries, positions = left_out + kept, options.n_slots
+            result.reasons.append(
+                reason("queries-left-out", {"left_out": left_out}, queries=queries, positions=positions)
+            )
         world = judged_world(judgements, options, how)
     sessions, counted = 0, list[pl.DataFrame]()
     parquet: Any = import_module("pyarrow.parquet")  # slow to import, and untyped

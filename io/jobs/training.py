@@ -207,8 +207,8 @@ def write_training_files(data: Data, weigh: Weigh, request: TrainingRequest, eng
             result.facts.append(tables.features_line(rows.report))
         result.reasons += rows.reasons
     result.content |= {"grouped_by": request.grouping, "training_sets": sizes}
-    of_splits = [f"{split}: {', '.join(plural(n, what) for what, n in size.items())}" for split, size in sizes.items()]
-    result.facts.append("; ".join(of_splits))
+    by_split = [f"{split}: {', '.join(plural(n, what) for what, n in size.items())}" for split, size in sizes.items()]
+    result.facts.append("; ".join(by_split))
     if isinstance(layout, LayoutOfCounts) and layout.one_row_per_document:
         n_rows = sum(size["rows"] for size in sizes.values()) + without_features
         result.content["documents_left_out"] = left_out = n_documents - n_rows

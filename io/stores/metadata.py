@@ -276,7 +276,7 @@ class Segment(
         return self.of or (self,)
 
     @classmethod
-    def of_countings(cls, countings: "Sequence[Segment]", parts: tuple[Part, ...]) -> "Segment":
+    def join_countings(cls, countings: "Sequence[Segment]", parts: tuple[Part, ...]) -> "Segment":
         """Join countings that share parts; countings without days are summed into one."""
         apart = tuple(structs.replace(counting, parts=()) for counting in countings)
         order = total_order(apart)

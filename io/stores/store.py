@@ -590,7 +590,7 @@ def without_day(store: Statistics, day: str) -> Statistics | None:
         )
     whole = [segment for segment in store.segments if day not in segment.days]
     cut = [
-        Segment.of_countings([counting for counting in month.of if day not in counting.days], month.parts)
+        Segment.join_countings([counting for counting in month.of if day not in counting.days], month.parts)
         for month in store.segments
         if day in month.days and month.of
     ]
