@@ -190,7 +190,7 @@ def _teams(view: LogView) -> list[Finding]:
     else:
         log = view.opened
         team = next((name for name, _ in page_structure.find_drafts(log)), None)
-        ranks = () if team is None else page_structure.ranks_of(log)
+        ranks = () if team is None else page_structure.rank_columns(log)
     if team is None:
         return []
     named = chain(("--team", team), *zip(("--rank-a", "--rank-b"), ranks, strict=False), ("-o", "DIR"))

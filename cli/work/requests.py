@@ -22,7 +22,7 @@ from posbias.core.training.layout import LayoutOfPages, choose_grouping, get_lay
 from posbias.core.training.weights import WeightOptions, check_min_propensity
 from posbias.io.counting.warehouse import WarehouseQuery, about_export
 from posbias.io.fits.saved_fit import PreviousFit, StoredFit
-from posbias.io.forms.page_structure import of_team
+from posbias.io.forms.page_structure import team_error
 from posbias.io.jobs.fit import CellFit, Job
 from posbias.io.jobs.training import TrainingRequest, WeightRequest
 from posbias.io.log.click_log import LogRequest
@@ -419,7 +419,7 @@ def warehouse_query(table: str, columns: groups.ColumnOptions, warehouse: groups
     request = log_request([table], log, plan, day=None, sessions_for=None, features=())
     for mark in request.roles.randomized:
         if "team" in words_in(mark.column):
-            raise of_team(mark, "Mark the rounds that both order differently in a view, by their ranks.")
+            raise team_error(mark, "Mark the rounds that both order differently in a view, by their ranks.")
     options = (warehouse.check_pages, warehouse.ids, warehouse.salt, warehouse.min_impressions)
     return WarehouseQuery(table, request.roles, request.rules, plan, *options)
 
