@@ -213,9 +213,10 @@ def _find_numbered_columns(rows: pl.DataFrame) -> Finding | None:
     numbered = defaultdict[str, dict[int, str]](dict)  # by the name without its number
     for match in filter(None, map(_NUMBERED.fullmatch, rows.columns)):
         numbered[(match[1] + match[3]).strip("._- ")][int(match[2])] = match[0]
-    whole = [name for name, columns in numbered.items() if max(columns) - min(columns) + 1 == len(columns) > 1]
     lists = {
-        name: [column for _, column in sorted(numbered[name].items())] for name in whole if min(numbered[name]) <= 1
+        name: [column for _, column in sorted(columns.items())]
+        for name, columns in numbered.items()
+        if max(columns) - min(columns) + 1 == len(columns) > 1 >= min(columns)
     }
     fixed = [name for name in rows.columns if not any(name in columns for columns in lists.values())]
     known = {role for role in ALIASES for name in fixed if plain_name(name) in map(plain_name, ALIASES[role])}
@@ -632,9 +633,7 @@ def _dialect_of(source: Source) -> list[Finding]:
     return [Finding(f"the text {seems} {encoding}", ("--encoding", encoding), certain), *field_findings]
 
 
-_KANA = (
-    0.2  # share of the letters beyond ASCII: at least half in Japanese, nearly none in other text decoded as Japanese
-)
+_KANA = 0.2  # share of the letters beyond ASCII: at least half in Japanese, nearly none in text of other encodings
 
 
 def _guess_encoding(head: bytes) -> str:
