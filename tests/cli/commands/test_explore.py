@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from command_results import manifest_of, reseal
 from workshop import RunPosbias as Run
-
-from posbias.io.results.manifest import checksum_of_content
 
 WORLD = "--queries 60 --docs-per-query 10 --positions 5 --ranker-strength 5 --seed 3 --days 0"
 FILES = {"documents.parquet", "manifest.json", "swaps.parquet", "widths.parquet"}
@@ -20,14 +19,6 @@ def world(run_in_process: Run, tmp_path: Path) -> Path:
     run_in_process("simulate", *WORLD.split(), "--sessions", "5000", "-o", "sim", "--quiet", code=0)
     run_in_process("fit", "sim/log.parquet", "-o", "fit", "--quiet", "--no-compare", code=0)
     return tmp_path
-
-
-def change_manifest(folder: Path, name: str, value: object) -> None:
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text(encoding="utf-8"))
-    manifest["estimate"][name] = value
-    manifest["checksum"] = checksum_of_content(manifest)
-    path.write_text(json.dumps(manifest), encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -70,7 +61,7 @@ def test_positions_that_nothing_links_have_an_infinite_width_now_and_a_finite_on
 def test_a_fit_that_did_not_converge_makes_a_plan_with_a_warning_and_exit_code_1(
     run_in_process: Run, world: Path
 ) -> None:
-    change_manifest(world / "fit", "converged", value=False)
+    reseal(world / "fit", estimate=manifest_of(world / "fit")["estimate"] | {"converged": False})
     done = run_in_process("explore", "fit", "-o", "plan", code=1)
     assert "The fit is not finished" in done.stderr
     assert (world / "plan" / "swaps.parquet").exists()

@@ -13,18 +13,15 @@ from command_results import manifest_of
 from workshop import RunPosbias as Run
 
 from posbias.cli import messages
-from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.jobs import fit
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(log: Path) -> Path:
     """Return a log whose last position shows documents of its own, which is warned of."""
-    path = tmp_path / "log.parquet"
-    frame = simulate(SimulationOptions(n_sessions=400, n_queries=20, docs_per_query=5, n_positions=4)).log
     own = pl.when(pl.col("position") == 4).then(pl.col("doc") + 100).otherwise(pl.col("doc"))
-    frame.with_columns(own.alias("doc")).write_parquet(path)
-    return path
+    pl.read_parquet(log).with_columns(own.alias("doc")).write_parquet(log)
+    return log
 
 
 def lines(done: CompletedProcess[str]) -> list[dict[str, Any]]:

@@ -17,14 +17,6 @@ from posbias.core.simulation.simulate import SimulationOptions, simulate
 COMMANDS = cast("TyperGroup", get_command(app)).commands
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    """Return a small log."""
-    path = tmp_path / "log.parquet"
-    simulate(SimulationOptions(n_sessions=300, n_queries=20, docs_per_query=5, n_positions=4)).log.write_parquet(path)
-    return path
-
-
 def origins(printed: str) -> dict[str, str]:
     """Where each option's value comes from."""
     lines = [line.removeprefix("# ") for line in printed.splitlines()[1:]]

@@ -30,11 +30,6 @@ def assert_same(found: Output, expected: Output) -> None:
     assert as_text(found.statistics).equals(as_text(expected.statistics))
 
 
-def refusal(*arguments: object) -> str:
-    """The message of a command that cannot run."""
-    return invoke(*arguments, code=2).stderr
-
-
 @pytest.fixture(scope="module")
 def expected(log: pl.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Output:
     """Return the statistics of the log as one Parquet file."""
@@ -272,7 +267,7 @@ def test_a_log_that_counts_from_0_is_refused_with_the_option_that_mends_it(
 ) -> None:
     WRITERS[ending](log.with_columns(pl.col("position") - 1), logs / f"log{ending}")
 
-    assert "--position-base 0" in refusal("collect", logs, "-o", logs / "out")
+    assert "--position-base 0" in invoke("collect", logs, "-o", logs / "out", code=2).stderr
 
 
 @pytest.mark.parametrize("model", ["pbm", "ubm"])
