@@ -18,18 +18,10 @@ from posbias.cli.options.rules import Situation, why_without_effect
 from posbias.cli.report.printing import Item, in_order
 from posbias.cli.work.execution import log_description, log_lines, open_engine
 from posbias.cli.work.requests import resolve
+from posbias.core import errors
 from posbias.core.arrays.linalg import preload_scipy
 from posbias.core.check import Clients, advice, distinct_count, position_rows, reasons_against
-from posbias.core.errors import (
-    LogFormatError,
-    PosbiasError,
-    RoleError,
-    SchemaError,
-    UsageError,
-    mask_secrets_in_values,
-    plural,
-    printable_lines,
-)
+from posbias.core.errors import mask_secrets_in_values, plural, printable_lines
 from posbias.core.log.pages import HARMLESS
 from posbias.core.roles import has_role_word
 from posbias.core.schema import CLICK
@@ -131,7 +123,7 @@ def _form(view: LogView) -> list[Finding]:
         return []
     try:
         return recognition.find_form(view.sources())
-    except PosbiasError:  # text in a dialect that the next step recognises
+    except errors.PosbiasError:  # text in a dialect that the next step recognises
         return []
 
 
@@ -142,7 +134,7 @@ def _dialect(view: LogView) -> list[Finding]:
         return []
     try:
         return recognition.find_dialects(view.sources())
-    except LogFormatError:  # an encoding without which the file cannot be opened as a log
+    except errors.LogFormatError:  # an encoding without which the file cannot be opened as a log
         return recognition.find_dialects(find_sources([name for name in view.logs if name != STANDARD_INPUT]))
 
 
@@ -152,9 +144,9 @@ def _lists(view: LogView) -> list[Finding]:
         return []
     try:
         log = view.opened
-    except SchemaError as error:
+    except errors.SchemaError as error:
         inner = [] if view.log.sql else find_inner_pages(schema_of(view.sources()[0]))
-        is_unread = inner or isinstance(error, RoleError)
+        is_unread = inner or isinstance(error, errors.RoleError)
         return [*inner, *page_structure.find_lists(view.with_findings(inner).sources())] if is_unread else []
     return page_structure.find_lists(view.sources()) if log.nesting is not None else []
 
@@ -238,7 +230,7 @@ def recognise(view: LogView) -> LogView:
         PosbiasError: the log cannot be read, or statistics are named.
     """
     if find_statistics(view.logs):
-        raise UsageError(
+        raise errors.UsageError(
             f"{view.logs[0]} holds statistics, and only logs are checked. `posbias collect --info` describes "
             "statistics."
         )
@@ -280,7 +272,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
         try:
             with preload_scipy():
                 read = read_log(log, plan, engine, progress, estimable=False)
-        except SchemaError as error:
+        except errors.SchemaError as error:
             stops = [printable_lines(error.lines)]
         else:
             stops = [  # a wrong guess that positions continue from page to page would make an estimate worthless
@@ -290,7 +282,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
             ]
             try:
                 check_estimable(read)
-            except SchemaError as error:
+            except errors.SchemaError as error:
                 stops.append(printable_lines(error.lines))
             bad = {why: rows for why, rows in read.rows.rejected.items() if why not in _HARMLESS}
             if bad and not stops and view.log.on_bad_rows != "drop":
@@ -530,8 +522,10 @@ def _models(content: Mapping[str, Any]) -> Iterator[str]:
             continue
         share, largest = model["share_of_queries"], model["largest_std_error"]
         sample = "" if share == 1 else f", judged by {share:.1%} of the queries"
-        errors = "no standard errors" if largest is None else f"standard errors of log propensity up to {largest:.3f}"
+        precision = (
+            "no standard errors" if largest is None else f"standard errors of log propensity up to {largest:.3f}"
+        )
         yield (
             f"{name}: {model['cells_identified']:,} of {plural(len(model['cells']), 'cells')} can be compared, with "
-            f"{model['click_share_identified']:.1%} of the clicks; {errors}{sample}"
+            f"{model['click_share_identified']:.1%} of the clicks; {precision}{sample}"
         )

@@ -13,16 +13,8 @@ import msgspec
 import polars as pl
 from msgspec import UNSET, UnsetType
 
-from posbias.core.errors import (
-    EngineError,
-    LogFormatError,
-    MissingExtraError,
-    UsageError,
-    escape_unseen,
-    mask_secrets,
-    plural,
-    printable,
-)
+from posbias.core import errors
+from posbias.core.errors import escape_unseen, mask_secrets, plural, printable
 from posbias.core.evaluation.break_even import POWERS
 from posbias.core.fit import plot_data
 from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, PROPENSITY, RELATIVE_RATE
@@ -53,12 +45,12 @@ def check_drawing() -> None:
         MissingExtraError: vl-convert is not installed.
     """
     if find_spec("vl_convert") is None:
-        raise MissingExtraError.of("a report", "vl-convert-python")
+        raise errors.MissingExtraError.of("a report", "vl-convert-python")
     most, used = getrlimit(RLIMIT_AS)[0], 0
     with suppress(OSError):  # systems without /proc
         used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * getpagesize()
     if most != RLIM_INFINITY and most - used < _ADDRESSES:
-        raise EngineError(
+        raise errors.EngineError(
             f"charts cannot be drawn: V8, which draws them, reserves {_ADDRESSES >> 30} GiB of addresses (not memory), "
             f"and this process has {max(most - used, 0) >> 30}. Lift its limit (ulimit -v unlimited); `posbias show` "
             "prints a result without charts."
@@ -85,14 +77,14 @@ def make_report(places: Sequence[Location], target: Path, chart: str, progress: 
     """
     form = _FORMATS.get(target.suffix.lower())
     if form is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"--output {target}: a report is a page or a picture. Name a file that ends in .html, .svg or .png, e.g. "
             "report.html."
         )
     check_drawing()
     repeated = [place for number, place in enumerate(places) if place in places[:number]]
     if repeated:
-        raise UsageError(f"{repeated[0]}: is named twice. Name each result once.")
+        raise errors.UsageError(f"{repeated[0]}: is named twice. Name each result once.")
     check_file(target, "report", places, force=force)
     with open_results(places) as results, progress.stage("drawing"):
         if form == "html":
@@ -281,7 +273,7 @@ def _values_of_rankings(path: Path) -> tuple[Interval, ...]:
         rows = read_table(path).filter(metric="dcg", estimator="snips")
         rows = rows.select(pl.col("ranking").cast(pl.String), pl.col("value", "ci_low", "ci_high").cast(pl.Float64))
     except pl.exceptions.PolarsError as error:
-        raise LogFormatError(f"{path}: is damaged: {error}. Run `posbias evaluate` again.") from error
+        raise errors.LogFormatError(f"{path}: is damaged: {error}. Run `posbias evaluate` again.") from error
     return tuple(Interval(*row) for row in rows.filter(pl.col("value").is_finite()).iter_rows())
 
 
@@ -362,7 +354,7 @@ def figure_by_name(results: Sequence[ReportedResult], name: str) -> Figure:
     figure = next((figure for figure in figures if figure.name == name), None)
     if figure is None:
         known = ", ".join(dict.fromkeys(figure.name for figure in figures)) or "none"
-        raise UsageError(f"--chart {name}: these results have no such chart. Charts of them: {known}.")
+        raise errors.UsageError(f"--chart {name}: these results have no such chart. Charts of them: {known}.")
     return figure
 
 
@@ -485,7 +477,7 @@ def _documents(path: Path) -> list[Html]:
         names = scanned.collect_schema().names()
         missing = [name for name in plot_data.COLUMNS if name not in names]
         if missing:
-            raise LogFormatError(f"{path}: has no column {missing[0]!r}. Run `posbias fit` again.")
+            raise errors.LogFormatError(f"{path}: has no column {missing[0]!r}. Run `posbias fit` again.")
         keys = [name for name in names if name not in plot_data.COLUMNS]
         documents, outside, underrated = plot_data.document_differences(scanned, keys, _NAMED_DOCUMENTS)
     if not documents:
