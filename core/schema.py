@@ -160,6 +160,9 @@ COARSER = frozenset(f"posbias_{length}" for length in LENGTHS[1:])
 HALF = "posbias_half"
 """Column: whether a row lies in the later half of its stratum's impressions."""
 
+ALTERNATE = "posbias_alternate"
+"""Column: whether a row lies in every second period of its stratum, the second, the fourth and so on."""
+
 
 def with_periods(frame: pl.DataFrame, unit: tuple[str, ...]) -> pl.DataFrame:
     """Add the columns of coarser periods that are among the key columns of a unit."""

@@ -31,7 +31,6 @@ from posbias.core.schema import (
     CLICKS,
     COARSER,
     DOC,
-    HALF,
     IMPRESSIONS,
     LENGTHS,
     PAIR,
@@ -97,11 +96,11 @@ class StatisticsPlan:
         """Period lengths that the statistics can be grouped into, the coarsest first."""
         return {None: LENGTHS[:1], "day": LENGTHS[:3], "hour": LENGTHS, "quarter": LENGTHS}[self.period]
 
-    def stratum_columns(self, period: Length = "none", *, halved: bool = False) -> tuple[str, ...]:
+    def stratum_columns(self, period: Length = "none", half: str | None = None) -> tuple[str, ...]:
         """Key columns of a stratum, which has one attractiveness in a fit of theta: pair, period, strata[, half]."""
-        half = (HALF,) if halved else ()
+        halves = () if half is None else (half,)
         by_time = () if period == "none" else (PERIOD,) if period == self.period else (f"posbias_{period}",)
-        return (*self.pair_columns, *by_time, *self.strata, *half)
+        return (*self.pair_columns, *by_time, *self.strata, *halves)
 
     @property
     def randomized_columns(self) -> tuple[str, ...]:

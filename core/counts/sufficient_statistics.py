@@ -39,6 +39,7 @@ from posbias.core.counts.counting_plan import Placements, StatisticsPlan
 from posbias.core.counts.odd_days import count_by_day, merge_day_counts
 from posbias.core.counts.order import OrderSums, RowOrder, add_orders, order_of_strata
 from posbias.core.schema import (
+    ALTERNATE,
     CLICKS,
     HALF,
     IMPRESSIONS,
@@ -267,15 +268,15 @@ class SufficientStatistics:
         """Compressed counts per pair and cell: for attractiveness and weights."""
         return self.by_unit[self.plan.pair_columns].signatures
 
-    def strata(self, period: Length = "none", *, halved: bool = False, n_parts: int | None = None) -> Strata:
+    def strata(self, period: Length = "none", half: str | None = None, *, n_parts: int | None = None) -> Strata:
         """Return the counts per stratum from which theta is estimated.
 
         Args:
             period: the length of the periods that split a pair; `none` does not split it.
-            halved: whether each stratum is split into an earlier and a later half of its impressions.
+            half: how each stratum is split into two, by `HALF` or `ALTERNATE`.
             n_parts: count only the first so many parts; all by default.
         """
-        unit = self.plan.stratum_columns(period, halved=halved)
+        unit = self.plan.stratum_columns(period, half)
         compress_unit = partial(_compress_part_unit, plan=self.plan, unit=unit)
         if n_parts is not None and n_parts < len(self.queries_of_part):
             return self._strata(compress_unit, self.cells, n_parts)
@@ -604,8 +605,9 @@ def _number_cells_and_queries(statistics: pl.DataFrame, cell: pl.Series) -> pl.D
 def _sum_by_unit(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) -> pl.DataFrame:
     """Sum `impressions` and `clicks` by unit and cell; return one row for each, sorted by unit and cell."""
     rows = with_periods(rows, tuple(unit))
-    if HALF in unit:
-        pair = [name for name in unit if name != HALF]
+    half = next((name for name in (HALF, ALTERNATE) if name in unit), None)
+    if half is not None:
+        pair = [name for name in unit if name != half]
         rows = rows if plan.is_sorted_by(pair) else rows.sort(*pair, PERIOD)
         number = counting_plan.run_numbers(rows, pair)
         first = np.flatnonzero(np.diff(number, prepend=-1))
@@ -613,8 +615,12 @@ def _sum_by_unit(rows: pl.DataFrame, unit: Sequence[str], plan: StatisticsPlan) 
             rows = rows.filter((np.add.reduceat(rows[CLICKS].to_numpy(), first) > 0)[number])
         number = counting_plan.run_numbers(rows, pair)
         moment = counting_plan.run_numbers(rows, [*pair, PERIOD])
-        later = _is_in_later_half(number, moment, rows[IMPRESSIONS].to_numpy())
-        return _sum_sorted_units(rows.with_columns(pl.Series(HALF, later)), 2 * number + later)
+        if half == HALF:
+            is_second = _is_in_later_half(number, moment, rows[IMPRESSIONS].to_numpy())
+        else:
+            first = np.flatnonzero(np.diff(number, prepend=-1))
+            is_second = (moment - moment[first][number]) % 2 > 0
+        return _sum_sorted_units(rows.with_columns(pl.Series(half, is_second)), 2 * number + is_second)
     if RANDOMIZED in unit:
         rows = rows.filter(pl.col(RANDOMIZED) > 0)
     elif {*unit, *plan.cell_columns} == set(plan.keys):

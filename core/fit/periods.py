@@ -7,7 +7,9 @@ fine - whole, by week, by day, by hour - and at each length two tests are made:
 
 * feedback: whether documents rise after they were clicked, within strata;
 * halves: whether the estimate with each stratum split into an earlier and a later half, which contain half of the
-  feedback, differs from the estimate by more than chance (Hausman 1978).
+  feedback, differs from the estimate by more than chance (Hausman 1978). Finer strata weigh documents differently, and
+  change the estimate also where one curve does not hold for all of them. It must therefore also differ from the
+  estimate with each stratum split into every first and every second of its moments, which contain all of the feedback.
 
 The coarsest length that survives is used: neither test rejects it, and the feedback test has the power to detect a
 relevant bias. In a large log both use a part of the queries, until feedback shows; the frequency of updates needs all
@@ -54,7 +56,7 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import Estimate, EstimationOptions, OnIteration
 from posbias.core.estimators.methods import ConditionalEstimator
-from posbias.core.schema import IMPRESSIONS, Length
+from posbias.core.schema import ALTERNATE, HALF, IMPRESSIONS, Length
 from posbias.core.standard_errors.contrasts import LEVEL, POWER, ContrastTest, detectable, difference_test
 
 LEVEL_OF_EACH = LEVEL / 2
@@ -153,7 +155,7 @@ class PeriodLook:
     length: Length
     estimate: Estimate | None = None  # with strata by these periods; None if nothing links cells
     feedback: FeedbackTest | None = None  # within periods, by the times of the statistics, else by the order of rows
-    halves: ContrastTest | None = None  # estimate with halved strata against the estimate
+    halves: ContrastTest | None = None  # estimate by halves against the estimate, or that by alternate moments
     ordered: bool = True  # whether the statistics have times within periods; else feedback may remain hidden
     learns: bool = False  # whether feedback showed at a coarser length
     slope_width: float = (
@@ -293,14 +295,25 @@ def _look(
     look = replace(look, feedback=feedback_test(statistics.order(length, n_parts)))
     if look.outcome == "feedback":
         return look
-    halved, whole = (statistics.strata(length, halved=is_halved, n_parts=n_parts) for is_halved in (True, False))
+
+    def estimate_by(half: str | None) -> Estimate:
+        strata = statistics.strata(length, half, n_parts=n_parts)
+        if strata is statistics.strata(length):
+            return estimate
+        return ConditionalEstimator().estimate(statistics, strata, options, on_iteration)
+
     try:
-        halves = ConditionalEstimator().estimate(statistics, halved, options, on_iteration)
-        if whole is not statistics.strata(length):
-            estimate = ConditionalEstimator().estimate(statistics, whole, options, on_iteration)
+        halves, whole = estimate_by(HALF), estimate_by(None)
     except IdentifiabilityError:
         return look
-    return replace(look, halves=_difference(halves, estimate))
+    test = _difference(halves, whole)
+    if test is not None and test.p_value < LEVEL_AFTER_FEEDBACK:
+        try:
+            alternate = _difference(halves, estimate_by(ALTERNATE))
+        except IdentifiabilityError:
+            alternate = None
+        test = max(test, alternate or test, key=lambda difference: difference.p_value)
+    return replace(look, halves=test)
 
 
 def _error_ratio(coarse: PeriodLook, fine: PeriodLook) -> float:

@@ -218,3 +218,31 @@ def test_days_are_pooled_where_the_ranker_does_not_move_within_a_day() -> None:
 
     assert choice.looks[-1].outcome in {"nothing to compare", "survives"}
     assert choice.used != "day"
+
+
+def log_of_trust(seed: int) -> pl.DataFrame:
+    """A log without feedback whose users also click what is irrelevant, more so at the top (trust bias)."""
+    rng, n_pages, n_positions = np.random.default_rng(seed), 30_000, 10
+    query, place = rng.integers(0, 200, n_pages), np.arange(1, n_positions + 1)
+    score = rng.normal(size=(200, 20))[query]
+    doc = np.argsort(-score - rng.normal(size=score.shape), axis=1)[:, :n_positions]
+    relevance = 1 / (1 + np.exp(2 - 2 * np.take_along_axis(score, doc, axis=1)))
+    click = rng.random(doc.shape) < place**-0.75 * (0.95 * relevance + 0.35 / place * (1 - relevance))
+    day = np.sort(rng.integers(0, 20, n_pages))
+    columns = {
+        "session": np.arange(n_pages).repeat(n_positions),
+        "query": query.repeat(n_positions),
+        "doc": doc.ravel(),
+        "position": np.tile(place, n_pages),
+        "click": click.ravel().astype(np.int8),
+        "period": day.repeat(n_positions),
+    }
+    return pl.DataFrame(columns).with_columns(period=pl.date(2026, 1, 5) + pl.duration(days="period"))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_curve_that_does_not_hold_for_all_documents_is_not_taken_for_feedback(seed: int) -> None:
+    choice = choose_period(statistics_of(log_of_trust(seed), replace(PBM, period="day")), EstimationOptions(), print)
+
+    assert not choice.feedback_seen
+    assert choice.used == "none"

@@ -10,7 +10,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
-from posbias.core.schema import Roles
+from posbias.core.schema import ALTERNATE, HALF, Roles
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting.count import count_log, read_log
 from posbias.io.engines.local import LocalEngine
@@ -32,8 +32,8 @@ def strata(statistics: SufficientStatistics, *, n_parts: int | None = None) -> l
     """The signatures of each kind of strata, with how many there are of each, in an order of their own."""
     found = list[pl.DataFrame]()
     for length in statistics.plan.lengths:
-        for halved in (False, True):
-            table = statistics.strata(length, halved=halved, n_parts=n_parts).signatures
+        for half in (None, HALF, ALTERNATE):
+            table = statistics.strata(length, half, n_parts=n_parts).signatures
             entries = pl.DataFrame(
                 {"unit": table.unit_of_entry, "cell": table.cell, "n": table.impressions, "c": table.clicks}
             )
