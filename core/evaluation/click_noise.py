@@ -54,7 +54,7 @@ def sampled_units(query: Integers, n_features: int) -> Integers:
 
 
 def noise_shares(values: Floats, at: Integers, sums: Floats, query: Integers, document: Hashes | Integers) -> Floats:
-    """Estimate the share of the noise of clicks in each feature, shape (F,); 0 if not significant.
+    """Estimate the share of the noise of clicks in each feature, shape (F,); 0 if small or not significant.
 
     Args:
         values: features of the sampled units, shape (n, F); NaN if missing.

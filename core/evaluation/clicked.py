@@ -77,7 +77,7 @@ class PageRows:
     document: Integers  # row of `documents`, shape (N,)
     page: Integers  # page number, ascending, shape (N,); empty if rows are counts
     place: Integers  # rank of the document on its page, from 1; in counts, its position; shape (N,)
-    cell: Integers  # cell number, shape (N,); -1 for a cell without propensity
+    cell: Integers  # cell number, shape (N,); -1 if the table of cells lacks it
     impressions: Floats  # number or sum of weights, shape (N,)
     clicks: Floats  # number or sum of weights, shape (N,)
     n_pages: int  # number of pages, without weights

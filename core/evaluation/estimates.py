@@ -159,7 +159,7 @@ class Evaluation:
     def gradients(self, ranking: int, measure: Measure, estimator: Estimator) -> tuple[float, Floats, Floats]:
         """Return a value, NaN if undefined, and its derivatives by the sums, shape (P,), and log theta, shape (K,).
 
-        ARP of the log's own ranking is undefined with candidates by query: a document has several positions.
+        ARP of the log's own ranking is undefined with candidates by query.
         """
         totals, moves, weight_moves = self.totals, self.totals.pooled.moves, self.totals.pooled.weight_moves
         column = self.options.column(ranking, measure, weighted=estimator != "naive")

@@ -94,8 +94,7 @@ from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, POSITION, PREVIOUS_CLI
 
 _LAST_RANKS = np.array([1, 2, 3, 5, 10, 20])  # last rank of each class; then lower ranks, then without a rank
 _N_RANKS = len(_LAST_RANKS) + 2
-_NOT_SHOWN = _N_RANKS - 1
-_CLASS_OF_RANK = np.array([_NOT_SHOWN, *np.searchsorted(_LAST_RANKS, np.arange(1, int(_LAST_RANKS[-1]) + 2))])
+_CLASS_OF_RANK = np.array([_N_RANKS - 1, *np.searchsorted(_LAST_RANKS, np.arange(1, int(_LAST_RANKS[-1]) + 2))])
 _N_EXPOSURES = 9  # unseen, then octiles
 _SHAPE = _N_EXPOSURES, _N_RANKS
 _N_CLASSES = _N_EXPOSURES * _N_RANKS

@@ -90,17 +90,10 @@ def differences_from_others(curves: Curves) -> Differences:
     n_curves, n_cells = curves.shape
     with np.errstate(divide="ignore", invalid="ignore"):
         precision = np.nan_to_num(curves.std_error**-2.0, posinf=0.0)
-    contrasts = np.eye(n_curves * n_cells)
-    for cell in range(n_cells):
-        at = np.arange(n_curves) * n_cells + cell
-        for curve in range(n_curves):
-            weight = precision[:, cell].copy()
-            weight[curve] = 0.0
-            if weight.sum() > 0:
-                contrasts[at[curve], at] -= weight / weight.sum()
-            else:
-                contrasts[at[curve], at[curve]] = np.nan
-    return curves.contrasts(contrasts)
+        weights = precision * (1 - np.eye(n_curves))[:, :, np.newaxis]  # curve, other curve, cell
+        shares = weights / weights.sum(axis=1, keepdims=True)  # NaN if no other curve has an error
+    means = np.einsum("sok,kl->skol", shares, np.eye(n_cells)).reshape(2 * [n_curves * n_cells])
+    return curves.contrasts(np.eye(n_curves * n_cells) - means)
 
 
 CURVE = "posbias_curve"

@@ -422,7 +422,7 @@ class OtherModels:
 
 
 def can_compare(plan: StatisticsPlan) -> bool:
-    """Return whether a plan is comparable: a click model of pages, by position, without contexts, bins or weights."""
+    """Return whether a plan has a click model of pages, by position, without contexts, bins, weights and row sums."""
     by_position = not (plan.curve or plan.position_bins or plan.weighted or plan.summed)
     return by_position and plan.model.name in click_model_names()
 
