@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -352,11 +353,11 @@ def nested(change: Callable[[pl.DataFrame], pl.DataFrame], name: str) -> Callabl
     return files
 
 
-def mind(log: Log) -> Files:
+def mind(log: Log, histories: tuple[str, ...] = ("", "N1", "N1 N2")) -> Files:
     """MIND's behaviors.tsv: impression id, user, time, history, and the shown news with their clicks. No header."""
     found = [
         (page.number + 1, "U1", f"{_moment(_at(page.number)):%m/%d/%Y %I:%M:%S %p}", history, _suffixed(page, clicked))
-        for page, clicked, history in ((page, log.clicked(page), "N1 N2"[: page.number % 4 * 2]) for page in log.pages)
+        for page, clicked, history in zip(log.pages, map(log.clicked, log.pages), cycle(histories), strict=False)
     ]
     return {"mind.tsv": _table(None, found, "\t")}
 
@@ -826,12 +827,15 @@ FORMS: dict[str, Form] = {
         None,
         no_query=True,
     ),
-    "mind": Form(
-        mind,
-        "--no-query --doc c5 --list-separator space --click-suffix=- --order-is-position --no-header "
-        "--columns c1,c2,c3,c4,c5",
-        no_query=True,
-    ),
+    **{
+        name: Form(
+            rows,
+            "--no-query --doc c5 --list-separator space --click-suffix=- --order-is-position --no-header "
+            "--columns c1,c2,c3,c4,c5",
+            no_query=True,
+        )
+        for name, rows in {"mind": mind, "mind, as many words a line": partial(mind, histories=("N1 N2",))}.items()
+    },
     # --- files of other tools
     "metarank": Form(metarank, "--input-format metarank"),
     "metarank's feed": Form(metarank_feed, "--input-format metarank --no-query", no_query=True),
