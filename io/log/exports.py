@@ -1,14 +1,14 @@
-"""Counts that a query made in a warehouse, exported as a table: a log whose rows add up impressions.
+"""Exported counts of a warehouse: a table of sums of impressions and clicks, made by a query.
 
-A row says with `rejected` what it counts. Sums of `impressions` over the rows with `rejected` >= 0 are the rows of the
-table that was counted.
+The column `rejected` states what a row counts. `impressions` over the rows with `rejected` >= 0 add up to the rows of
+the table in the warehouse.
 
-    0         impressions that keep the contract, by query, document and cell
-    1 .. 34   rows that are left out, by `RowRejection` or `PageRejection`
-    -1 .. -3  where pages end (see `PageEnds`)
-    -4        the table itself: `about` describes what was counted
+    0         valid impressions, by query, document and cell
+    1 .. 34   invalid rows, by `RowRejection` or `PageRejection`
+    -1 .. -3  ends of pages (see `PageEnds`)
+    -4        the description of the counted table, in `about`, with the sums of all other rows
 
-The last one holds the sums of all others, so that rows which were lost, doubled or changed after the query are noticed.
+By these sums, rows that were lost, doubled or changed after the query are noticed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,19 +26,19 @@ from posbias.io.log.scan import ROW, reading, scan_sources, scan_with_place, sch
 from posbias.io.log.sources import Source, find_sources
 
 ABOUT = "about"
-"""The column that describes what was counted, in one row."""
+"""The column of the description, which one row has."""
 
 WITH_CLICK, ABOVE_LAST, WITHOUT_CLICK, DESCRIPTION = -1, -2, -3, -4
-"""Codes of `rejected`: pages with a click and those that end on one, rows above the last row of these and the clicks on
-them, pages without a click, and what was counted."""
+"""Codes of `rejected`, each with its meaning of `impressions` and `clicks`: pages with a click and pages that end on a
+click; rows above the last row of pages with a click and clicks on these; pages without a click; all sums."""
 
-_OWN = {QUERY, DOC, POSITION, REJECTED, IMPRESSIONS, CLICKS, ABOUT}
-_OF_SOME = {
+_COLUMNS = {QUERY, DOC, POSITION, REJECTED, IMPRESSIONS, CLICKS, ABOUT}
+_OPTIONAL_COLUMNS = {
     PREVIOUS_CLICK: "click models (--model)",
     PERIOD: "periods (--timestamp)",
     RANDOMIZED: "experiments (--randomized-where)",
 }
-"""Columns of some queries, with the options that they differ by."""
+"""Columns that depend on options of the query, with what these are about."""
 _ENDS = (WITH_CLICK, ABOVE_LAST, WITHOUT_CLICK)
 _CODES = (*_ENDS, DESCRIPTION, 0, *map(int, (*RowRejection, *PageRejection)))
 _TYPED = ("parquet", "csv", "tsv", "ndjson", "ipc")
@@ -54,51 +54,53 @@ _AS_A_WHOLE = "Export the result of the query as a whole, and name each of its f
 
 
 def _whole(name: str) -> pl.Expr:
-    """A column as Int64; null where it holds no whole number."""
+    """Cast a column to Int64; null unless it is a whole number."""
     number = pl.col(name).cast(pl.Float64, strict=False)
     return pl.when(number == number.floor()).then(number.cast(pl.Int64, strict=False))
 
 
 _CODE, _SHOWN, _CLICKED = map(_whole, (REJECTED, IMPRESSIONS, CLICKS))
-_BESIDE = (pl.col(REJECTED) != DESCRIPTION, pl.col(REJECTED) == DESCRIPTION)
+_IS_SUM = (pl.col(REJECTED) != DESCRIPTION, pl.col(REJECTED) == DESCRIPTION)
+"""Counts, and the sums that the query stated."""
 
 
 @dataclass(frozen=True)
 class Export:
-    """The rejected rows, the ends of pages and the description that stand beside exported counts."""
+    """Invalid rows, ends of pages and description of exported counts."""
 
-    where: str  # the name of its files
-    rejected: Mapping[int, int]  # rows that are left out, by fault
+    where: str  # the files, for messages
+    rejected: Mapping[int, int]  # number of invalid rows, by code
     page_ends: PageEnds
-    about: tuple[str, ...]  # what was counted, once for each query that was run
-    columns: frozenset[str]  # those that all files have
-    experiments: int  # the largest number of a description of randomised rows
-    has_pages: bool  # whether it says where pages end
+    about: tuple[str, ...]  # description of the counted table, once for each run of the query
+    columns: frozenset[str]  # columns that all files have
+    experiments: int  # the largest number of a condition on randomised rows
+    has_pages: bool  # whether ends of pages were counted
 
 
 def only_counts(rows: pl.LazyFrame) -> pl.LazyFrame:
-    """The rows of an exported table that count impressions."""
+    """Filter the rows of an exported table that count valid impressions."""
     return rows.filter(_CODE == 0)
 
 
 def find_export(names: Sequence[str]) -> Export | None:
-    """The description of exported counts; None where the files hold something else, or cannot be opened.
+    """Read the description of exported counts; None for other files, and files that cannot be opened.
 
     Raises:
-        SchemaError: some of them are exported tables, and others are not; or rows or columns are not those of a query.
-        LogFormatError: one cannot be read.
+        SchemaError: only part of the files are exported counts; or rows or columns are not those of the query.
+        LogFormatError: a file cannot be read.
     """
     try:
         sources = find_sources(names)
         first = {name.lower() for name in schema_of(sources[0])} if sources[0].format in _TYPED else set[str]()
-        if not (first >= {REJECTED, ABOUT} or len(first & _OWN) >= len(_OWN) - 1):
+        if not (first >= {REJECTED, ABOUT} or len(first & _COLUMNS) >= len(_COLUMNS) - 1):
             return None
         plain = [[name for name, dtype in schema_of(source).items() if not dtype.is_nested()] for source in sources]
     except (PosbiasError, pl.exceptions.PolarsError, OSError):
-        return None  # whoever reads them as a log says why
-    having = {name: source for source, own in zip(sources, plain, strict=True) for name in own if name in _OF_SOME}
-    for source, own in zip(sources, plain, strict=True):
-        if len(_OWN.intersection(own)) < len(_OWN) - 1 and source is not sources[0]:
+        return None  # opening them as a log raises the error
+    files = [*zip(sources, plain, strict=True)]
+    having = {name: source for source, own in files for name in own if name in _OPTIONAL_COLUMNS}
+    for source, own in files:
+        if len(_COLUMNS.intersection(own)) < len(_COLUMNS) - 1 and source is not sources[0]:
             raise SchemaError(
                 f"{sources[0].path} holds counts of a warehouse, and {source.path} does not. Give one kind of files."
             )
@@ -106,9 +108,9 @@ def find_export(names: Sequence[str]) -> Export | None:
             name = differing[0]
             raise SchemaError(
                 f"{source.path} has no column {name!r}, which {having[name].path} has: they are results of different "
-                f"queries, whose {_OF_SOME[name]} differ. Make them by the same query."
+                f"queries, whose {_OPTIONAL_COLUMNS[name]} differ. Make them by the same query."
             )
-        if lacking := _OWN.difference(own):
+        if lacking := _COLUMNS.difference(own):
             raise SchemaError(
                 f"{source.path}: holds counts of a warehouse, but no column {min(lacking)!r}. {_AS_A_WHOLE}"
             )
@@ -117,10 +119,10 @@ def find_export(names: Sequence[str]) -> Export | None:
 
 @cache
 def _read(names: tuple[str, ...], sources: tuple[Source, ...]) -> Export:
-    """The description of exported counts, once all rows are seen to be those that a query gives.
+    """Validate all rows of exported counts, and return their description.
 
     Raises:
-        SchemaError: they are not.
+        SchemaError: a row is not that of a query, or rows are missing, changed or repeated.
         LogFormatError: a file cannot be read.
     """
     where = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
@@ -145,51 +147,47 @@ def _read(names: tuple[str, ...], sources: tuple[Source, ...]) -> Export:
             f"{where}: holds counts of a warehouse, but no row with {REJECTED} = {DESCRIPTION}, which says what was "
             f"counted. {_AS_A_WHOLE}"
         )
-    of = {row[REJECTED]: row for row in sums.to_dicts()}
-    held, given = ({name: sums.filter(which)[name].sum() for name in (IMPRESSIONS, CLICKS)} for which in _BESIDE)
-    if held != given:
+    by_code = {row[REJECTED]: row for row in sums.to_dicts()}
+    total, stated = ({name: sums.filter(which)[name].sum() for name in (IMPRESSIONS, CLICKS)} for which in _IS_SUM)
+    if total != stated:
         raise SchemaError(
-            f"{where}: its rows add up to {held[IMPRESSIONS]:,} impressions and {held[CLICKS]:,} clicks, and those of "
-            f"the query did to {given[IMPRESSIONS]:,} and {given[CLICKS]:,}: some are missing, changed, or there "
+            f"{where}: its rows add up to {total[IMPRESSIONS]:,} impressions and {total[CLICKS]:,} clicks, and those "
+            f"of the query did to {stated[IMPRESSIONS]:,} and {stated[CLICKS]:,}: some are missing, changed, or there "
             f"twice. {_AS_A_WHOLE}"
         )
     nothing = dict.fromkeys((IMPRESSIONS, CLICKS, RANDOMIZED, ROW), 0)
-    ends, above, without = (of.get(code, nothing) for code in _ENDS)
+    ends, above, without = (by_code.get(code, nothing) for code in _ENDS)
     times = {ends[ROW], above[ROW], without[ROW]}
     if times not in ({0}, {len(about)}) or above[IMPRESSIONS] < ends[IMPRESSIONS]:
         raise SchemaError(f"{where}: contradicts itself in what it says of where pages end. {_AS_A_WHOLE}")
     return Export(
         where,
-        {code: of[code][IMPRESSIONS] for code in sorted(of) if code > 0},
+        {code: by_code[code][IMPRESSIONS] for code in sorted(by_code) if code > 0},
         PageEnds(without[IMPRESSIONS], ends[IMPRESSIONS], ends[CLICKS], above[IMPRESSIONS], above[CLICKS]),
         tuple(about),
         frozenset(name for name in rows.collect_schema() if all(name in schema_of(one) for one in sources)),
-        of.get(0, nothing)[RANDOMIZED] or 0,
+        by_code.get(0, nothing)[RANDOMIZED] or 0,
         has_pages=times != {0},
     )
 
 
 def _fault(schema: pl.Schema) -> pl.Expr:
-    """The column in which a row is none that a query gives; null for a good one."""
-    good = {
+    """Return the name of the first column with an invalid value; null for a valid row."""
+    valid = {
         REJECTED: _CODE.is_in(_CODES),
         IMPRESSIONS: _SHOWN.is_between(pl.when(_CODE == 0).then(1).otherwise(0), LARGEST_COUNT),
         CLICKS: _CLICKED.is_between(0, _SHOWN),
     }
     if PREVIOUS_CLICK in schema:
         above = _whole(PREVIOUS_CLICK).is_between(0, _whole(POSITION) - 1)
-        good[PREVIOUS_CLICK] = (_CODE != 0) | _whole(POSITION).is_null() | above
+        valid[PREVIOUS_CLICK] = (_CODE != 0) | _whole(POSITION).is_null() | above
     if RANDOMIZED in schema:
-        good[RANDOMIZED] = (_CODE != 0) | (_whole(RANDOMIZED) >= 0)
-    return pl.coalesce(pl.when(~is_good.fill_null(value=False)).then(pl.lit(name)) for name, is_good in good.items())
+        valid[RANDOMIZED] = (_CODE != 0) | (_whole(RANDOMIZED) >= 0)
+    return pl.coalesce(pl.when(~test.fill_null(value=False)).then(pl.lit(name)) for name, test in valid.items())
 
 
 def _check_copies(sources: Sequence[Source]) -> None:
-    """Check that no two files hold the same counts, in whatever order and format.
-
-    Raises:
-        SchemaError: two do.
-    """
+    """Raise SchemaError if two files hold the same counts, in any order and format, or a file holds them twice."""
     known = dict[str, Source]()
     for source in sources:
         if scan_sources([source]).filter(_CODE == DESCRIPTION).select(pl.len()).collect().item() > 1:
@@ -206,7 +204,7 @@ def _check_copies(sources: Sequence[Source]) -> None:
 
 @cache
 def digest_of_counts(source: Source) -> str:
-    """The digest of a file by its counts, whatever their order and format; by its bytes where it has none."""
+    """Compute a digest of the counts of a file, the same in any order and format; of its bytes if it has no counts."""
     rows = total = 0
     texts = _as_texts(source).select(pl.concat_str(pl.all().fill_null(""), separator="\0").cast(pl.Binary))
     for batch in texts.collect_batches(maintain_order=False, engine="streaming"):
@@ -215,13 +213,13 @@ def digest_of_counts(source: Source) -> str:
 
 
 def _as_texts(source: Source) -> pl.LazyFrame:
-    """The counts of a file as text, with columns in the order of their names."""
-    schema = {name: of for name, of in schema_of(source).items() if name not in {ABOUT, *dict(source.hive)}}
+    """Cast the counts of a file to text, with columns sorted by name."""
+    schema = {name: dtype for name, dtype in schema_of(source).items() if name not in {ABOUT, *dict(source.hive)}}
     return only_counts(scan_sources([source])).select(_as_text(*column) for column in sorted(schema.items()))
 
 
 def _as_text(name: str, dtype: pl.DataType) -> pl.Expr:
-    """A column as text that is the same whether it was exported as text or as numbers."""
+    """Cast a column to text, the same whether it was exported as text or as numbers."""
     text = pl.col(name).cast(pl.String, strict=False)
     if not (dtype.is_numeric() or dtype == pl.String):
         return text

@@ -1,6 +1,6 @@
-"""Inputs that are copied before they are read: standard input, text in other encodings, and JSON that is not in lines.
+"""Inputs that are converted before they are read: standard input, text in other encodings, JSON that is not in lines.
 
-Copies lie beside the temporary files, are made in bounded memory, and live as long as the command.
+Conversions are written beside the temporary files, in bounded memory, and exist until the command ends.
 """
 
 import codecs
@@ -43,29 +43,29 @@ from posbias.io.places.temporary import temporary_files
 
 _PIECE = 1 << 20  # bytes
 _LARGEST_ROW = 64 << 20  # characters of one row of a JSON array
-_MARK = 4  # bytes by which a packed file is known
+_MAGIC = 4  # bytes of the magic number of a compressed file
 _UTF_8 = "utf-8-sig"
 _BLANKS = " \t\r\n"
 
 
 def is_terminal(stream: BinaryIO) -> bool:
-    """Whether somebody would have to type what is read."""
+    """Return True if a stream reads from a terminal."""
     return stream.isatty()
 
 
-def _copy(source: Source, encoding: str | None) -> Path:
-    """A copy in UTF-8, without a mark of the byte order; the rows of JSON that is not in lines as NDJSON.
+def _convert(source: Source, encoding: str | None) -> Path:
+    """Write a file as UTF-8 without a byte order mark, and JSON that is not in lines as NDJSON.
 
     Raises:
-        LogFormatError: a byte is not of the encoding; or there is no such array, or it ends before its time.
-        OutputError: there is no space for it.
+        LogFormatError: a byte is invalid in the encoding; or the JSON is no array or sequence of objects, or truncated.
+        OutputError: the disk is full.
     """
-    texts = _decoded(source, encoding)
-    if source.format == "json":  # an array, objects one after another, or one that is their envelope
+    texts = _decode(source, encoding)
+    if source.format == "json":  # an array, a sequence of objects, or an object with a list of rows
         objects = _objects(texts, source.path)
         first, second = next(objects, None), next(objects, None)
         all_objects = chain(filter(None, (first, second)), objects)
-        rows = (row for text in all_objects for row in _rows_within(text, alone=second is None))
+        rows = (row for text in all_objects for row in _rows_in(text, is_single=second is None))
         texts = (row.replace("\r", " ").replace("\n", " ") + "\n" for row in rows)
     name = "rows.ndjson" if source.format == "json" else "utf-8"
     with _new_file(name) as path, path.open("w", encoding="utf-8", newline="") as file:
@@ -73,18 +73,23 @@ def _copy(source: Source, encoding: str | None) -> Path:
     return path
 
 
-def _decoded(source: Source, encoding: str | None) -> Iterator[str]:
-    """The text of a file, piece by piece; None stands for UTF-8."""
+def _decode(source: Source, encoding: str | None) -> Iterator[str]:
+    """Yield the text of a file in pieces; None stands for UTF-8.
+
+    Raises:
+        LogFormatError: a byte is invalid in the encoding, or the file is damaged.
+    """
     shown, line = source.path, 1
     try:
-        for number, text in enumerate(codecs.iterdecode(_unpacked(_on_disk(source.place), shown), encoding or _UTF_8)):
+        pieces = _decompress(_on_disk(source.place), shown)
+        for number, text in enumerate(codecs.iterdecode(pieces, encoding or _UTF_8)):
             if encoding is not None and "\0" in text:
                 line += text[: text.index("\0")].count("\n")
                 raise LogFormatError(
                     f"{shown}: is not {encoding.removesuffix('-sig')}: there is a zero byte near line {line:,}. Is it "
                     "utf-16? Try another --encoding."
                 )
-            text.encode()  # a lone surrogate of UTF-7 has no place in UTF-8
+            text.encode()  # fails for a lone surrogate of UTF-7
             yield text if number else text.removeprefix("\ufeff")
             line += text.count("\n")
     except UnicodeError as error:
@@ -99,53 +104,57 @@ def _decoded(source: Source, encoding: str | None) -> Iterator[str]:
 
 
 def _in_lines(source: Source, encoding: str | None) -> bool:
-    """Whether NDJSON is an object a line, to go by its start: no array, no object of many lines, no envelope."""
-    head = decompress_start(read_start(source, _TELLING)).decode(encoding or _UTF_8, "ignore").lstrip(_BLANKS)
+    """Return True if NDJSON, by its start, has an object per line: no array, no object of many lines or of rows."""
+    head = decompress_start(read_start(source, _START)).decode(encoding or _UTF_8, "ignore").lstrip(_BLANKS)
     first, _, others = head.partition("\n")
     first, others = first.rstrip(_BLANKS), others.strip(_BLANKS)
-    is_cut = not others and source.bytes > _TELLING
+    is_cut = not others and source.bytes > _START
     if first[:1] != "{" or first[-1] in "{[," or is_cut:
         return first[:1] not in {"{", "["}
-    return _rows_within(first, alone=not others) == [first]
+    return _rows_in(first, is_single=not others) == [first]
 
 
 _FIELDS, _ENTRIES = msgspec.json.Decoder(dict[str, msgspec.Raw]), msgspec.json.Decoder(list[msgspec.Raw])
-_OF_OBJECTS = re.compile(rb"\[\s*\{")
-_OF_QUERIES = frozenset(map(plain_name, ALIASES[QUERY])) | NAMES_IN_EXPORTS[QUERY]
-_OF_PAGES = _OF_QUERIES | frozenset(map(plain_name, ALIASES[SESSION]))
-_OF_EVENTS = frozenset(("event", "eventname", "eventtype", "type", "action"))
+_LIST_OF_OBJECTS = re.compile(rb"\[\s*\{")
+_QUERY_NAMES = frozenset(map(plain_name, ALIASES[QUERY])) | NAMES_IN_EXPORTS[QUERY]
+_PAGE_NAMES = _QUERY_NAMES | frozenset(map(plain_name, ALIASES[SESSION]))
+_EVENT_NAMES = frozenset(("event", "eventname", "eventtype", "type", "action"))
 
 
-def _rows_within(text: str, *, alone: bool) -> list[str]:
-    """The rows that an object is but the envelope of; else the object itself.
+def _rows_in(text: str, *, is_single: bool) -> list[str]:
+    """Return the rows in an object that is the envelope of a list; of another object, the object.
 
-    A request, `{"batch": [{...}, ...]}` or one with `events` that have properties, is one. So is an object that stands
-    `alone`, such as `{"data": [...]}`, of its largest list of objects, if these have queries, ids of pages or lists,
-    and it has no query itself and is no event.
+    Envelopes are requests, `{"batch": [{...}, ...]}` or with `events` that have properties. So is the only object
+    of a file, such as `{"data": [...]}`, around its longest list of objects, if these have queries, ids of pages or
+    lists, and it is no event and has no query.
     """
     with suppress(msgspec.DecodeError):
         levels = [_FIELDS.decode(text)]
         batch = bytes(levels[0].get("batch", b""))
-        if b'"event_properties"' in (events := bytes(levels[0].get("events", b""))):  # of a client of Amplitude
+        if b'"event_properties"' in (events := bytes(levels[0].get("events", b""))):  # a request of Amplitude's client
             batch = events
-        if _OF_OBJECTS.match(batch):
+        if _LIST_OF_OBJECTS.match(batch):
             return [bytes(row).decode() for row in _ENTRIES.decode(batch)]
-        if not alone or not (_OF_QUERIES | _OF_EVENTS).isdisjoint(map(plain_name, levels[0])):
+        if not is_single or not (_QUERY_NAMES | _EVENT_NAMES).isdisjoint(map(plain_name, levels[0])):
             return [text]
         lists = [[text.encode()]]
         for raw in (bytes(value) for level in levels for value in level.values()):
             levels += [_FIELDS.decode(raw)] if raw.startswith(b"{") else []
-            lists += [[*map(bytes, _ENTRIES.decode(raw))]] if _OF_OBJECTS.match(raw) else []
+            lists += [[*map(bytes, _ENTRIES.decode(raw))]] if _LIST_OF_OBJECTS.match(raw) else []
         rows = [row.decode() for row in max(lists, key=len)]
         names = {plain_name(name) for name in re.findall(r'"(\w+)"\s*:', rows[0])}
-        if re.search(r'"\s*:\s*\[', rows[0]) or not names.isdisjoint(_OF_PAGES):
+        if re.search(r'"\s*:\s*\[', rows[0]) or not names.isdisjoint(_PAGE_NAMES):
             return rows
     return [text]
 
 
 def _objects(pieces: Iterator[str], shown: Location) -> Iterator[str]:
-    """The text of each object, of an array or one after another; a line break within it is a blank of JSON."""
-    # Only where an object ends is of interest: a number of any length is as good as text.
+    """Yield the text of each object of an array, or of a sequence of objects.
+
+    Raises:
+        LogFormatError: the text is neither, or damaged or truncated, or an object has more than 64 Mi characters.
+    """
+    # Only the ends of objects matter, and `int` refuses very long numbers.
     decoder, rest, number, done, enough = json.JSONDecoder(parse_int=str), "", 0, False, 0
     expected, after = "", ","
     for piece in chain(pieces, [""]):
@@ -170,7 +179,7 @@ def _objects(pieces: Iterator[str], shown: Location) -> Iterator[str]:
                 _, end = decoder.raw_decode(rest)
             except (json.JSONDecodeError, RecursionError) as error:
                 if len(rest) <= _LARGEST_ROW and not isinstance(error, RecursionError):
-                    enough = 2 * len(rest)  # more of it is to come
+                    enough = 2 * len(rest)  # characters to wait for before the next attempt
                     break
                 raise LogFormatError(
                     f"{shown}: row {number + 1:,} of the JSON cannot be read: {error}. Fix it, or write one "
@@ -186,6 +195,7 @@ def _objects(pieces: Iterator[str], shown: Location) -> Iterator[str]:
 
 
 def _on_disk(place: Location) -> Path:
+    """Return a path, or download an object."""
     if not isinstance(place, ObjectUrl):
         return place
     with _new_file("object") as path:
@@ -193,40 +203,40 @@ def _on_disk(place: Location) -> Path:
     return path
 
 
-def _unpacked(path: Path, shown: Location) -> Iterator[bytes]:
-    """The content of a file, without gzip or zstd around it, piece by piece.
+def _decompress(path: Path, shown: Location) -> Iterator[bytes]:
+    """Yield the decompressed content of a file in pieces.
 
     Raises:
-        LogFormatError: it is damaged, or ends too early.
+        LogFormatError: the file is damaged or truncated.
     """
-    with path.open("rb") as packed:
+    with path.open("rb") as file:
         try:
-            yield from decompress(packed)
+            yield from decompress(file)
         except DECOMPRESSION_ERRORS as error:
             raise LogFormatError(f"{shown}: is damaged or ends too early: {error}. Write it again.") from error
 
 
 @contextmanager
 def _new_file(name: str) -> Generator[Path]:
-    """A file of ours, in a directory of its own, that is written in this block."""
+    """Yield the path of a new file, in a directory of its own, to be written in the block."""
     folder = folder_for_copies()
     with temporary_files(folder):
         yield folder / name
 
 
-_TELLING = 1 << 16  # bytes
-_PAIR = 2  # bytes of a letter of UTF-16
+_START = 1 << 16  # bytes from which a format is detected
+_UTF_16_UNIT = 2  # bytes
 _STANDARD_INPUT = Path(STANDARD_INPUT)
 
 
 def find_log_files(names: Sequence[str], dialect: Dialect = PLAIN) -> tuple[Source, ...]:
-    """The files behind files, globs, directories and `-`, standard input, in a stable order.
+    """Resolve names to the files of a log, as `find_sources` does, and `-` to standard input; convert them if needed.
 
     Raises:
-        LogFormatError: nothing is there, a file is empty, truncated, of an unknown format or not in that encoding.
-        SchemaError: a line has more fields, or fewer, than there are names of columns.
-        UsageError: a file is named twice.
-        OutputError: there is no space for a copy.
+        LogFormatError: a name has no files, or a file is empty, truncated, of an unknown format or another encoding.
+        SchemaError: the first line has more or fewer fields than --columns has names.
+        UsageError: a file is named twice, or is a result of posbias.
+        OutputError: the disk is full.
     """
     if names.count(STANDARD_INPUT) > 1:
         raise UsageError("- is named twice: standard input can be read once. Name it once.")
@@ -238,11 +248,7 @@ def find_log_files(names: Sequence[str], dialect: Dialect = PLAIN) -> tuple[Sour
 
 
 def check_dialect_matters(sources: Sequence[Source], dialect: Dialect) -> None:
-    """Check that there is a file of text for which the dialect means something.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Raise UsageError if the dialect has an option for text files, and no file is one."""
     formats = {source.format for source in sources}
     fields = formats & set(TEXT_SEPARATORS)
     given = {"--separator": dialect.separator, "--encoding": dialect.encoding, "--no-header": dialect.columns}
@@ -256,7 +262,11 @@ def check_dialect_matters(sources: Sequence[Source], dialect: Dialect) -> None:
 
 
 def _standard_input() -> Source:
-    """All of standard input as a file; what is packed by gzip or zstd is unpacked. The same file on each call."""
+    """Write standard input, decompressed, to a file; later calls return the same file.
+
+    Raises:
+        LogFormatError: standard input is closed, a terminal, empty, of an unknown format, or ends within a line.
+    """
     if STANDARD_INPUT in copies:
         return copies[STANDARD_INPUT]
     stream = cast("BinaryIO | None", getattr(sys.stdin, "buffer", None))
@@ -267,16 +277,16 @@ def _standard_input() -> Source:
     with _new_file("standard-input") as spooled, spooled.open("wb") as file:
         shutil.copyfileobj(stream, file, _PIECE)
     with spooled.open("rb") as file:
-        packed = is_compressed(file.read(_MARK))
-    if packed:
-        with _new_file("unpacked") as content, content.open("wb") as file:
-            file.writelines(_unpacked(spooled, _STANDARD_INPUT))
+        compressed = is_compressed(file.read(_MAGIC))
+    if compressed:
+        with _new_file("decompressed") as content, content.open("wb") as file:
+            file.writelines(_decompress(spooled, _STANDARD_INPUT))
         spooled.unlink()
         spooled = content
     if not spooled.stat().st_size:
         raise LogFormatError("-: standard input is empty. Did the command before the pipe fail?")
     with spooled.open("rb") as file:
-        form = format_of_content(file.read(_TELLING))
+        form = format_of_content(file.read(_START))
     if form is None:
         raise LogFormatError("-: cannot tell the format of standard input. Pipe CSV, TSV, NDJSON or Parquet into it.")
     source = Source.temporary(STANDARD_INPUT, form, spooled)
@@ -292,20 +302,20 @@ def _standard_input() -> Source:
 
 
 def _in_dialect(source: Source, dialect: Dialect) -> Source:
-    """A file with its dialect, and a copy where it has to be one."""
+    """Set the dialect of a text file, and convert it if needed."""
     if (source, dialect) in copies:
         return copies[source, dialect]
     if source.format not in {*TEXT_SEPARATORS, "ndjson", "json"}:
         return source
     read = source
-    if dialect.encoding is None and not isinstance(read.place, ObjectUrl):  # objects of a store are not read for that
-        encoding = utf_16_variant(read_start(read, _PAIR))
+    if dialect.encoding is None and not isinstance(read.place, ObjectUrl):  # objects would take a request each
+        encoding = utf_16_variant(read_start(read, _UTF_16_UNIT))
         if encoding is not None:
             raise LogFormatError(f"{read.path}: is not UTF-8, but {encoding}. Use --encoding {encoding}.")
     if read.format == "ndjson" and not isinstance(read.place, ObjectUrl) and not _in_lines(read, dialect.encoding):
         read = replace(read, format="json")
     if dialect.encoding is not None or read.format == "json":
-        read = replace(read, copy=_copy(read, dialect.encoding))
+        read = replace(read, copy=_convert(read, dialect.encoding))
     if read.format == "json":
         read = replace(read, format="ndjson")
     if read.format in TEXT_SEPARATORS:

@@ -1,10 +1,9 @@
-"""Where a thing is: a path on disk, or the URL of an object (or of all objects below a prefix) in an object store.
+"""Locations, paths on disk or URLs of objects and prefixes in object stores; and reading of plain files.
 
-`location` is the only reader of names of places: on the command line, in configuration files, in the Python door.
+`location` parses every name of a location: on the command line, in configuration files and in calls from Python.
 
-Files that posbias reads because it wrote them: plain ones, known again, and never through a symbolic link.
-
-A FIFO of the same name would block, a device could do anything, and a link may lead to a file of somebody else.
+A file that posbias wrote is read only if it is a plain one, and not through a symbolic link: a FIFO of its name would
+block, a device could do anything, and a link could lead to a file of somebody else.
 """
 
 import errno
@@ -23,29 +22,29 @@ import xxhash
 from posbias.core.errors import MASK, UsageError, holds_key, mask_secrets, without_userinfo
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
-"""Schemes of URLs that Polars reads, and those that can be listed and written as well."""
+"""Schemes of object stores, whose URLs can be read, listed and written."""
 
 _ELSEWHERE = (
     *("file", "http", "https", "ftp", "ftps", "sftp", "scp", "ssh", "smb", "nfs", "data", "jdbc", "hf"),
     *("hdfs", "webhdfs", "viewfs", "dbfs", "s3n", "gcs", "wasb", "wasbs", "adl", "azure", "oss", "cos", "obs", "swift"),
 )
-"""Schemes that mean another place even without a slash behind them."""
+"""Schemes that begin a URL, not a path, even without a slash behind them."""
 
 _URL = re.compile(r"\s*([a-z][a-z0-9+.\-]*):(/*)(.*)", re.DOTALL | re.IGNORECASE)
 _URL_WITHIN = re.compile(r"[a-z][a-z0-9+.\-]*://", re.IGNORECASE)
 _HOST = re.compile(r"//[^/]*")
 _USER = re.compile(r"(?<=:)(?!/)\S*@")
 _QUERY = re.compile(r"[?#].*", re.DOTALL)
-_MOST_SLASHES = 2  # pathlib makes one of two
+_MOST_SLASHES = 2  # pathlib shortens two to one
 
 
 @dataclass(frozen=True, order=True)
 class ObjectUrl:
-    """An object, or everything below a prefix; object stores have no directories."""
+    """An object, or a prefix with all objects below it; object stores have no directories."""
 
-    scheme: str  # which kind of store, e.g. `s3`
-    bucket: str  # the bucket or container
-    key: str  # the name within the bucket, without a slash at its ends; empty for the whole bucket
+    scheme: str  # of the kind of store, e.g. `s3`
+    bucket: str  # or container
+    key: str  # name within the bucket, without slashes at its ends; empty for the whole bucket
 
     def __str__(self) -> str:
         return f"{self.root}/{self.key}"
@@ -55,17 +54,17 @@ class ObjectUrl:
 
     @property
     def root(self) -> str:
-        """The bucket alone, as a URL."""
+        """URL of the bucket."""
         return f"{self.scheme}://{self.bucket}"
 
     @property
     def path(self) -> PurePosixPath:
-        """The key, to look at its parts as at those of a path."""
+        """The key as a path."""
         return PurePosixPath(self.key)
 
     @property
     def suffix(self) -> str:
-        """The ending of the name."""
+        """The extension of the name."""
         return self.path.suffix
 
     @property
@@ -74,11 +73,11 @@ class ObjectUrl:
         return self.path.name
 
     def resolve(self) -> "ObjectUrl":
-        """Itself: in an object store a thing has one name."""
+        """Return the URL: an object has one name."""
         return self
 
     def is_relative_to(self, other: "ObjectUrl") -> bool:
-        """Whether it is `other`, or below it."""
+        """Return True for `other`, and for objects below it."""
         return self.root == other.root and self.path.is_relative_to(other.path)
 
 
@@ -86,15 +85,16 @@ Location: TypeAlias = Path | ObjectUrl
 
 
 def location(name: str | Location) -> Location:
-    """The place that a name stands for: a URL of an object store, or else a path on disk.
+    """Parse a name as a URL of an object store or a path on disk.
 
     A name is a URL if it begins with a scheme of RFC 3986 and `:/` (`hdfs:/x`, `S3://b/x`), or with the scheme of an
-    object store or another well-known one and `:` (`file:x`). All other names are paths: `a:b.csv`, `ts=12:00/x`. So is
-    a name that begins with `./`, and any that is a `Path` already. The scheme's case does not matter, nor do user and
-    password before an @: no object store takes them from there.
+    object store or another well-known one and `:` (`file:x`). All other names are paths (`a:b.csv`, `ts=12:00/x`), as
+    are names that begin with `./` and `Path`s. The case of the scheme is ignored, and so are user and password before
+    an @, which no object store uses.
 
     Raises:
-        UsageError: the URL is none of an object store, names no bucket or holds a key; or no file can have the name.
+        UsageError: a URL is not that of an object store, has no bucket or contains a secret key; or a path has a zero
+            byte or contains a URL.
     """
     if not isinstance(name, str):
         return name
@@ -106,7 +106,7 @@ def location(name: str | Location) -> Location:
         if _URL_WITHIN.search(name):
             raise UsageError(f"{_shown(name)}: a path with a URL in it. Give the one or the other.")
         return Path(name)
-    if scheme not in SCHEMES:  # why it is no place, and what is
+    if scheme not in SCHEMES:
         url = name.strip()
         shown = _QUERY.sub(f"?{MASK}", _shown(url))
         if scheme == "file":
@@ -126,7 +126,7 @@ def location(name: str | Location) -> Location:
 
 
 def _shown(url: str) -> str:
-    """A URL that is not read, without all that may be secret wherever it should stand."""
+    """Mask the secrets of a malformed URL."""
     return _USER.sub(f"{MASK}@", mask_secrets(url))
 
 
@@ -141,19 +141,19 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class FileState:
-    """Which file stands under a name: what differs once another one takes its place, or its content is written anew."""
+    """Identity, size and time of a file, which change when it is replaced or written."""
 
-    device: int  # the file
+    device: int
     inode: int
-    bytes: int  # its size
-    modified: int  # when it was last written, in nanoseconds
+    bytes: int  # size
+    modified: int  # nanoseconds since 1970
 
 
 def state_of(place: Path | FileIO) -> FileState:
-    """The plain file of that name, or that was opened.
+    """Return the state of a plain file, by its path or opened.
 
     Raises:
-        OSError: there is none, or it is something else.
+        OSError: the file does not exist, or is a link, directory, FIFO, socket or device.
     """
     status = place.lstat() if isinstance(place, Path) else os.fstat(place.fileno())
     if not stat.S_ISREG(status.st_mode):
@@ -163,17 +163,17 @@ def state_of(place: Path | FileIO) -> FileState:
 
 
 def is_same(path: Location, target: Location) -> bool:
-    """Whether two names stand for one thing that is there."""
+    """Return True if two locations are one existing file or directory, or one URL."""
     if isinstance(path, ObjectUrl) or isinstance(target, ObjectUrl):
         return path == target
     try:
         return path.samefile(target)
-    except (OSError, ValueError):  # there is no such target yet, or there cannot be one
+    except (OSError, ValueError):  # one does not exist, or cannot
         return False
 
 
 def plain_file(path: Path) -> FileState | None:
-    """The plain file of that name; None where there is none, or something else."""
+    """Return the state of a plain file; None if there is none of that name."""
     try:
         return state_of(path)
     except OSError:
@@ -181,16 +181,16 @@ def plain_file(path: Path) -> FileState | None:
 
 
 def open_plain(path: Path) -> FileIO:
-    """Open a plain file to read it; whatever else has the name is not touched.
+    """Open a plain file for reading; nothing else is opened.
 
     Raises:
-        OSError: there is none, or it cannot be opened.
+        OSError: the file does not exist, is not plain, or cannot be opened.
     """
-    state_of(path)  # before it is opened: a device may do something then
+    state_of(path)  # opening a device may have effects
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     file = FileIO(handle)
     try:
-        state_of(file)  # again: another may have taken its place
+        state_of(file)  # again, as the file may have been replaced
     except OSError:
         file.close()
         raise
@@ -198,14 +198,14 @@ def open_plain(path: Path) -> FileIO:
 
 
 def chunks_of(file: FileIO) -> Iterator[memoryview]:
-    """The bytes of a file from where it stands, little by little; a chunk is good until the next one is read."""
+    """Yield the bytes of a file from its position on; a chunk is valid until the next one is read."""
     room = memoryview(bytearray(_AT_ONCE))
     while n_read := file.readinto(room):
         yield room[:n_read]
 
 
 def checksum(chunks: Iterable[bytes | memoryview]) -> str:
-    """XXH3-128 of bytes, in hexadecimal digits: it detects damage, not malice."""
+    """Compute XXH3-128 in hexadecimal digits; it detects damage, not malice."""
     digest = xxhash.xxh3_128()
     for chunk in chunks:
         digest.update(chunk)
@@ -216,11 +216,11 @@ _MOST_TEXT = 1 << 20  # bytes
 
 
 def read_text(path: Path) -> str:
-    """A text that a person wrote: a configuration, a query.
+    """Read a text file of the user, such as a configuration or a query.
 
     Raises:
-        OSError: it is not there, cannot be read, is far too long, or is no regular file: a FIFO would keep us waiting.
-        ValueError: it is not UTF-8.
+        OSError: the file does not exist, cannot be read, has more than 1 MiB, or is not regular: a FIFO would block.
+        ValueError: the text is not UTF-8.
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         status = os.fstat(file.fileno())
@@ -232,7 +232,7 @@ def read_text(path: Path) -> str:
 
 
 def is_text(name: str | Path) -> bool:
-    """Whether a name, as Python shows it, is UTF-8."""
+    """Return True if the bytes of a name are UTF-8."""
     try:
         str(name).encode()
     except UnicodeEncodeError:
@@ -241,6 +241,6 @@ def is_text(name: str | Path) -> bool:
 
 
 def check_inside(name: str) -> None:
-    """Raise ValueError if a stored name, with `/` between folders, may not be one of a file within a directory."""
+    """Raise ValueError if a stored name, with `/` between folders, may lead out of a directory or is not UTF-8."""
     if {"", ".", ".."} & set(name.split("/")) or "\0" in name or "\\" in name or not is_text(name):
         raise ValueError(f"{name[:100]!a} is no name of a file or folder within a result")

@@ -1,11 +1,10 @@
-"""Requests to object stores that Polars does not make: list, read a range, put, delete.
+"""Requests to object stores, and local copies of results and statistics.
 
-Polars reads the logs by itself. Credentials are looked up as Polars does: the environment, `~/.aws`, boto3 where it
-is installed, the machine's role.
+Polars reads the logs; here objects are listed, read in ranges, put and deleted. Credentials are looked up as in Polars:
+in the environment, in `~/.aws`, by boto3 if it is installed, from the role of the machine.
 
-Results and statistics in object stores: copied beside the temporary files, and then read like those on disk.
-
-They are small, and read several times in a command. A copy lives as long as the command.
+Results and statistics are small, and read several times by a command: they are copied beside the temporary files, and
+read like results on disk. A copy exists until the command ends.
 """
 
 import errno
@@ -36,7 +35,7 @@ _NANOSECONDS = 10**9
 _STATIC_KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _NO_KEYS = ("Missing AccessKeyId", "Missing SecretAccessKey")
 _METADATA_SERVICES = ("169.254.169.254", "169.254.170.2", "/latest/api/token", "metadata.google.internal")
-_OF_NO_STORE = (
+_NO_STORE = (
     *(
         "Got invalid list response",
         "non-partial response",
@@ -46,7 +45,7 @@ _OF_NO_STORE = (
     ),
     *("404 Not Found", "405 Method Not Allowed", "501 Not Implemented"),
 )
-"""Words in obstore's errors about an answer that no object store gives; a store's own errors have a code."""
+"""Words in obstore's errors about answers that no object store gives; errors of a store have a code."""
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _ROUTE = re.compile(r"https?://[^/\s]+")
 
@@ -55,21 +54,21 @@ _ROUTE = re.compile(r"https?://[^/\s]+")
 class StoredObject:
     """An object of a store."""
 
-    url: ObjectUrl  # where it is
-    bytes: int  # its size
-    modified: int  # when it was last changed, in nanoseconds
-    version: str | None = None  # what differs once its content does, where the store says so
+    url: ObjectUrl
+    bytes: int  # size
+    modified: int  # nanoseconds since 1970
+    version: str | None = None  # entity tag, which changes with the content, if the store has one
 
 
 def find_object(url: ObjectUrl) -> StoredObject | None:
-    """The object of exactly that name, if there is one.
+    """Return the object with exactly that key; None if there is none.
 
     Raises:
         ObjectStoreError: the store cannot be reached.
     """
     if not url.key:
         return None
-    with _asking(url) as obstore:
+    with _requests(url) as obstore:
         try:
             return _stored(url, obstore.head(_store(url.root), url.key))
         except FileNotFoundError:
@@ -77,55 +76,55 @@ def find_object(url: ObjectUrl) -> StoredObject | None:
 
 
 def list_objects(prefix: ObjectUrl) -> list[StoredObject]:
-    """All objects below a prefix, sorted by key.
+    """List all objects below a prefix, sorted by key.
 
     Raises:
-        ObjectStoreError: the store cannot be reached, or there is no such bucket.
+        ObjectStoreError: the store cannot be reached, or the bucket does not exist.
     """
     bucket = ObjectUrl(prefix.scheme, prefix.bucket, "")
-    with _asking(prefix) as obstore:
+    with _requests(prefix) as obstore:
         pages = obstore.list(_store(prefix.root), prefix=prefix.key or None)
         objects = [_stored(bucket / entry["path"], entry) for page in pages for entry in page]
     return sorted(objects, key=lambda entry: entry.url)
 
 
 def read_ranges(url: ObjectUrl, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-    """Several pieces of an object, by start and length, at once."""
+    """Read several pieces of an object, each given by (start, length), at once."""
     starts, lengths = [start for start, _ in ranges], [length for _, length in ranges]
-    with _asking(url) as obstore:
+    with _requests(url) as obstore:
         return [bytes(piece) for piece in obstore.get_ranges(_store(url.root), url.key, starts=starts, lengths=lengths)]
 
 
 def read_object(url: ObjectUrl) -> bytes:
-    """A small object, whole."""
-    with _asking(url) as obstore:
+    """Read a small object into memory."""
+    with _requests(url) as obstore:
         return bytes(obstore.get(_store(url.root), url.key).bytes())
 
 
 def download(url: ObjectUrl, path: Path) -> None:
-    """Write an object to a file, without holding it in memory."""
-    with _asking(url) as obstore, path.open("wb") as file:
+    """Write an object to a file, chunk by chunk."""
+    with _requests(url) as obstore, path.open("wb") as file:
         for chunk in obstore.get(_store(url.root), url.key):
             file.write(chunk)
 
 
 def upload(content: Path | bytes, url: ObjectUrl) -> None:
-    """Put an object in one step: it is there whole, or not at all."""
-    with _asking(url) as obstore:
+    """Put an object atomically."""
+    with _requests(url) as obstore:
         obstore.put(_store(url.root), url.key, content)
 
 
 def delete(urls: Iterable[ObjectUrl]) -> None:
-    """Remove objects of one bucket; what is not there is no error."""
+    """Delete objects of one bucket; missing ones are no error."""
     keys = {url.key: url for url in urls}
     if keys:
         first = next(iter(keys.values()))
-        with _asking(first) as obstore:
+        with _requests(first) as obstore:
             obstore.delete(_store(first.root), list(keys))
 
 
 def storage_options(location: Location) -> dict[str, str]:
-    """Options with which Polars reads from there: none for a path, for a URL the settings that only `~/.aws` has."""
+    """Return options for Polars: settings that only `~/.aws` has, for S3; otherwise none."""
     return _aws_settings(os.environ) if isinstance(location, ObjectUrl) and location.scheme in _AWS else {}
 
 
@@ -162,7 +161,7 @@ def _store(root: str) -> Any:  # noqa: ANN401 - one of obstore's classes
 
 
 def _boto3_session(settings: Mapping[str, str]) -> Any:  # noqa: ANN401 - boto3 has no types
-    """A session that knows credentials (SSO, roles, ...), where neither the environment nor `~/.aws` holds keys."""
+    """Return a session with credentials (SSO, roles, ...), if neither the environment nor `~/.aws` has keys."""
     if "AWS_ACCESS_KEY_ID" in os.environ or _STATIC_KEYS[0] in settings or find_spec("boto3") is None:
         return None
     broken: type[Exception] = import_module("botocore.exceptions").BotoCoreError
@@ -174,23 +173,24 @@ def _boto3_session(settings: Mapping[str, str]) -> Any:  # noqa: ANN401 - boto3 
 
 
 def _aws_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the profile in `~/.aws` that the environment lacks: keys, region, endpoint."""
-    profile = environment.get("AWS_PROFILE", "default")
+    """Return the settings of the profile in `~/.aws` that the environment lacks: keys, region, endpoint."""
+    name = environment.get("AWS_PROFILE", "default")
     config = environment.get("AWS_CONFIG_FILE", "~/.aws/config")
     keys = environment.get("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials")
-    held = _section(config, profile if profile == "default" else f"profile {profile}") | _section(keys, profile)
+    profile = _section(config, name if name == "default" else f"profile {name}") | _section(keys, name)
     settings: dict[str, str] = {}
     if "AWS_ACCESS_KEY_ID" not in environment:
-        settings |= {name: held[name] for name in _STATIC_KEYS if name in held}
-    if "region" in held and not {"AWS_REGION", "AWS_DEFAULT_REGION"} & environment.keys():
-        settings["aws_region"] = held["region"]
-    if "endpoint_url" in held and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"} & environment.keys():
-        settings["aws_endpoint_url"] = held["endpoint_url"]
+        settings |= {key: profile[key] for key in _STATIC_KEYS if key in profile}
+    if "region" in profile and environment.keys().isdisjoint(("AWS_REGION", "AWS_DEFAULT_REGION")):
+        settings["aws_region"] = profile["region"]
+    endpoints = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT")
+    if "endpoint_url" in profile and environment.keys().isdisjoint(endpoints):
+        settings["aws_endpoint_url"] = profile["endpoint_url"]
     return settings
 
 
 def _section(name: str, section: str) -> dict[str, str]:
-    """A section of a file of `~/.aws`; empty where there is none, or the user has no home."""
+    """Read a section of a file of `~/.aws`; empty if it does not exist, or the user has no home."""
     from configparser import Error, RawConfigParser  # noqa: PLC0415 - a local run does without it
 
     parser = RawConfigParser(strict=False)
@@ -204,8 +204,8 @@ def _section(name: str, section: str) -> dict[str, str]:
 
 
 @contextmanager
-def _asking(url: ObjectUrl) -> Generator[Any]:
-    """Obstore, whose errors become one line that names the URL.
+def _requests(url: ObjectUrl) -> Generator[Any]:
+    """Provide obstore for the block, and translate its errors to one line that names the URL.
 
     Raises:
         ObjectStoreError: the store cannot be reached, or refuses a request.
@@ -219,11 +219,12 @@ def _asking(url: ObjectUrl) -> Generator[Any]:
 
 
 def _in_words(url: ObjectUrl, error: Exception) -> str:
+    """Explain an error of obstore."""
     text = str(error)
     route, code = _ROUTE.search(text), _CODE.search(text)
     if code is not None and code[1] == "NoSuchBucket":
         return f"there is no bucket {url.bucket!r}."
-    if any(words in text for words in (*_NO_KEYS, *_METADATA_SERVICES)):  # the last resort for credentials
+    if any(words in text for words in (*_NO_KEYS, *_METADATA_SERVICES)):  # the last source of credentials
         return (
             "there are no credentials. For s3:// set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for "
             "those in ~/.aws."
@@ -234,16 +235,15 @@ def _in_words(url: ObjectUrl, error: Exception) -> str:
         return f"{route[0] if route else 'the store'} cannot be reached. Check the endpoint and the network."
     if isinstance(error, FileNotFoundError):
         return "there is no such object."
-    is_store = code is not None or not any(words in text for words in _OF_NO_STORE)
-    says = code[1] if code else text.strip().splitlines()[0].rstrip(".")
-    not_one = "what answers is no object store. Check the endpoint, such as AWS_ENDPOINT_URL, and the proxy."
-    return f"the store says: {says}." if is_store else not_one
+    if code is None and any(words in text for words in _NO_STORE):
+        return "what answers is no object store. Check the endpoint, such as AWS_ENDPOINT_URL, and the proxy."
+    return f"the store says: {code[1] if code else text.strip().splitlines()[0].rstrip('.')}."
 
 
 def named_objects(url: ObjectUrl) -> dict[ObjectUrl, list[StoredObject]]:
-    """The objects that a URL names, in a stable order: an object with itself, or prefixes with all that is below them.
+    """Return the object of a URL, or the prefixes that it matches, each with all objects below it, sorted by key.
 
-    A pattern is read as one of file names: `*` stops at a slash, `**` does not, and neither takes hidden names.
+    Wildcards are those of file names: `*` stops at a slash, `**` does not, and neither matches hidden names.
 
     Raises:
         ObjectStoreError: the store cannot be reached.
@@ -254,46 +254,44 @@ def named_objects(url: ObjectUrl) -> dict[ObjectUrl, list[StoredObject]]:
     if not glob.has_magic(url.key):
         below = list_objects(url)
         return {url: below} if below else {}
-    named: dict[ObjectUrl, list[StoredObject]] = {}
+    objects: dict[ObjectUrl, list[StoredObject]] = {}
     parts = url.path.parts
-    before = next(number for number, part in enumerate(parts) if glob.has_magic(part))
-    for entry in list_objects(ObjectUrl(url.scheme, url.bucket, "/".join(parts[:before]))):
-        own = entry.url.path.parts  # the object, or else the shortest prefix of it that fits
-        candidates = (own, *(own[:length] for length in range(1, len(own))))
-        if (match := next((candidate for candidate in candidates if _fits(candidate, parts)), None)) is not None:
-            named.setdefault(ObjectUrl(url.scheme, url.bucket, "/".join(match)), []).append(entry)
-    return named
+    fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+    for entry in list_objects(ObjectUrl(url.scheme, url.bucket, "/".join(parts[:fixed]))):
+        own = entry.url.path.parts
+        candidates = (own, *(own[:length] for length in range(1, len(own))))  # the object, then its prefixes
+        if (match := next((candidate for candidate in candidates if _matches(candidate, parts)), None)) is not None:
+            objects.setdefault(ObjectUrl(url.scheme, url.bucket, "/".join(match)), []).append(entry)
+    return objects
 
 
-def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Match the parts of a key with those of a pattern."""
     if not pattern:
         return not parts
     if pattern[0] == "**":
-        shown = parts[:1] and not parts[0].startswith(".")
-        return _fits(parts, pattern[1:]) or bool(shown and _fits(parts[1:], pattern))
+        is_visible = bool(parts) and not parts[0].startswith(".")
+        return _matches(parts, pattern[1:]) or (is_visible and _matches(parts[1:], pattern))
     if not parts or (parts[0].startswith(".") and not pattern[0].startswith(".")):
         return False
-    return fnmatch.fnmatchcase(parts[0], pattern[0]) and _fits(parts[1:], pattern[1:])
+    return fnmatch.fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
 
 
-_NO_FILE = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
-"""Errors of a disk at names that only an object store can hold: one of 300 bytes, `a` beside `a/b`."""
+_NO_FILE_NAME = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+"""Errors about keys that are no file names, such as one of 300 bytes, or `a` beside `a/b`."""
 
 
-_parent: list[Path] = []  # where the command has its temporary files, if it says so
-_directory = ExitStack()  # that holds the copies, once there is a first one
+_parent: list[Path] = []  # the command's directory for temporary files, if an option names one
+_directory = ExitStack()  # of the copies
 
 _COPIES = "copies"
 copies: dict[Hashable, Any] = {}
-"""What the command has made of its inputs, by what it was made of: it may read them several times."""
+"""Copies and conversions of the inputs of a command, which may read them several times, by their origin."""
 
 
 @contextmanager
 def copies_below(temporary: Path | None) -> Generator[None]:
-    """In this block, copies of what stands in object stores lie below a directory for temporary files.
-
-    Each is made once, and again if what it was made of has changed when it is next needed.
-    """
+    """Make copies below a directory for temporary files during the block, and remove them at its end."""
     _parent[:] = [] if temporary is None else [temporary]
     try:
         yield
@@ -305,7 +303,7 @@ def copies_below(temporary: Path | None) -> Generator[None]:
 
 
 def folder_for_copies() -> Path:
-    """A new directory for copies of what cannot be read where it is; it lives as long as the command."""
+    """Make a directory for copies and conversions of inputs, which exists until the command ends."""
     if _COPIES not in copies:
         place = _parent[0] if _parent else system_temporary()
         copies[_COPIES] = _directory.enter_context(owned_directory(place.absolute()))
@@ -315,20 +313,22 @@ def folder_for_copies() -> Path:
 
 @contextmanager
 def on_disk(place: Location, names: Collection[str] | None = None) -> Generator[Path]:
-    """A directory as it is, or a copy of it, for as long as the command runs. Errors name what it is a copy of.
+    """Provide a directory, or a copy of a prefix, which is made again if its objects have changed.
+
+    Errors of posbias in the block name the original.
 
     Args:
         place: a directory, or a prefix of an object store.
-        names: the files that are needed, or the directories with all in them; None for all.
+        names: the needed files and subdirectories; None for all.
 
     Raises:
         ObjectStoreError: the store cannot be reached.
-        OutputError: there is no space for the copy.
+        OutputError: the disk is full, or a key cannot be a file name.
     """
     if isinstance(place, Path):
         yield place
         return
-    objects = _listed(place, names)
+    objects = _list_needed(place, names)
     _, listed, folder = copies.get(place, (None, None, None))
     if listed != objects:
         folder = folder_for_copies()
@@ -341,7 +341,7 @@ def on_disk(place: Location, names: Collection[str] | None = None) -> Generator[
                     path.parent.mkdir(parents=True, exist_ok=True)
                     download(entry.url, path)
                 except OSError as error:
-                    if error.errno not in _NO_FILE:
+                    if error.errno not in _NO_FILE_NAME:
                         raise
                     what = f"cannot be copied to a file: {error.strerror}. Remove it."
                     raise OutputError(f"{entry.url}: {what}") from error
@@ -353,7 +353,7 @@ def on_disk(place: Location, names: Collection[str] | None = None) -> Generator[
 
 
 def is_current(place: Location) -> bool:
-    """Whether what was copied is still what stands there; what stands on disk was not copied.
+    """Return True unless objects have changed since they were copied; always for a directory on disk.
 
     Raises:
         ObjectStoreError: the store cannot be reached.
@@ -361,11 +361,12 @@ def is_current(place: Location) -> bool:
     if isinstance(place, Path) or place not in copies:
         return True
     names, listed, _ = copies[place]
-    return listed == _listed(place, names)
+    return listed == _list_needed(place, names)
 
 
-def _listed(url: ObjectUrl, names: Collection[str] | None) -> list[StoredObject]:
+def _list_needed(url: ObjectUrl, names: Collection[str] | None) -> list[StoredObject]:
+    """List the objects below a prefix, of which the needed files and subdirectories have the names."""
     objects = list_objects(url)
-    return [
-        one for one in objects if names is None or str(one.url.path.relative_to(url.path)).partition("/")[0] in names
-    ]
+    if names is None:
+        return objects
+    return [entry for entry in objects if str(entry.url.path.relative_to(url.path)).partition("/")[0] in names]

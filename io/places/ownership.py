@@ -1,11 +1,11 @@
-"""Directories of a running process, each with a locked file, and the removal of those whose process has ended.
+"""Directories of a running process, each with a locked file, and the removal of directories of ended processes.
 
-    posbias-3f0c.../     for its user alone (0700), of a name that nobody can guess
-        owner.lock       names the process, which has it locked (flock) until the directory is gone
-        work/            what is written
+    posbias-3f0c.../     for its user alone (0700), with a random name
+        owner.lock       names the process, which holds its lock (flock) until the directory is removed
+        work/            the files
 
-The lock ends with its process. A later run on the same machine then removes the directory, and nothing else, whatever
-it is called. On a file system without locks nobody's directory is removed but by its own process.
+The lock ends with its process. A later run on the same machine then removes the directory, and nothing else. On a file
+system without locks a directory is removed by its own process alone.
 """
 
 import errno
@@ -28,30 +28,32 @@ from posbias.core.errors import OutputError
 LOCK, WORK = "owner.lock", "work"
 
 TRIES = 20
-"""How often it is tried to remove what another thread may still write into."""
+"""Attempts to remove a directory, into which another thread may still write."""
 
 _NAME = re.compile(r"\.?posbias-[0-9a-f]{32}")
 _NAME_OF_RESULT = re.compile(r"\.posbias-out-[0-9a-f]{32}")
 _OWNER = re.compile(r"process [0-9]+ on (.+)")
 _LONGEST_OWNER = 1 << 10  # bytes
-_CLAIMS, _BETWEEN_CLAIMS = 5, 0.2  # tries, and seconds: whoever has a lock may just be removing its directory
+_CLAIMS, _BETWEEN_CLAIMS = 5, 0.2  # attempts, and seconds: the owner of a lock may just be removing its directory
 
-_alive: dict[Path, int | None] = {}  # directories of this process and their locks, None until one is taken
+_alive: dict[Path, int | None] = {}  # directories of this process with their locks, None before these are taken
 
 
-def is_name_of_ours(name: str) -> bool:
-    """Whether a directory of temporary files may have this name, which proves nothing."""
+def is_temporary_name(name: str) -> bool:
+    """Return True for names of temporary directories; other directories may have them, too."""
     return _NAME.fullmatch(name) is not None
 
 
 @contextmanager
 def owned_directory(parent: Path, what: Literal["posbias", ".posbias", ".posbias-out"] = "posbias") -> Generator[Path]:
-    """Make a directory for temporary files below `parent`, and remove it at the end with all that is in it.
+    """Make a directory for temporary files, yield its folder `work`, and remove it with its content after the block.
+
+    Directories of ended processes in `parent` are removed first, but with `.posbias-out`, that of a result, are left to
+    the caller.
 
     Args:
-        parent: where it is made.
-        what: how its name begins: that of a hidden one with a point. Of `.posbias-out`, that of a result, what a killed
-            process has left stays for the caller.
+        parent: the directory above.
+        what: prefix of the name.
 
     Raises:
         OutputError: the directory cannot be made.
@@ -60,10 +62,10 @@ def owned_directory(parent: Path, what: Literal["posbias", ".posbias", ".posbias
         for abandoned, lock in abandoned_in(parent):
             remove_owned(abandoned, lock)
     path = parent / f"{what}-{secrets.token_hex(16)}"
-    _alive[path] = None  # before it is there, so that a signal handler never misses it
+    _alive[path] = None  # before it exists, so that a signal handler never misses it
     try:
         try:
-            # Whoever looks for abandoned directories may have it for a moment: that is waited for.
+            # A process that looks for abandoned directories may hold the lock for a moment.
             _alive[path] = _lock(path, fcntl.LOCK_EX)
             (path / WORK).mkdir()
         except OSError as error:
@@ -75,16 +77,16 @@ def owned_directory(parent: Path, what: Literal["posbias", ".posbias", ".posbias
 
 @contextmanager
 def claimed(parent: Path, digest: str, on_wait: Callable[[str], None] | None) -> Generator[None]:
-    """Hold the lock of a result in the block: one process at a time writes it.
+    """Hold the lock of a result during the block, so that one process at a time writes it.
 
     Args:
-        parent: the directory in which the result is made.
-        digest: 32 hexadecimal digits that stand for the result.
-        on_wait: called with the process that holds the lock, before its end is waited for; None raises an error then.
+        parent: the directory of the result.
+        digest: 32 hexadecimal digits for the result.
+        on_wait: called with the name of the process that holds the lock, before waiting for it; None raises instead.
 
     Raises:
         BlockingIOError: another process holds the lock; the error names it.
-        OSError: nothing can be written in the directory.
+        OSError: the directory cannot be written.
     """
     path = parent / f".posbias-out-{digest}"
     for _ in range(_CLAIMS):
@@ -107,11 +109,15 @@ def claimed(parent: Path, digest: str, on_wait: Callable[[str], None] | None) ->
 
 
 def _lock(path: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
-    """Make a directory of ours where there is none, and return the handle that holds its lock.
+    """Make a directory, unless it exists, and return the handle that holds its lock.
+
+    Args:
+        path: the directory.
+        how: operation of `flock`; the default does not wait.
 
     Raises:
-        BlockingIOError: another process has it.
-        OSError: it cannot be made, or is not ours.
+        BlockingIOError: another process holds the lock.
+        OSError: the directory cannot be made, or belongs to another user.
     """
     while True:
         with suppress(FileExistsError):
@@ -120,7 +126,7 @@ def _lock(path: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
             if not _is_own(path.lstat()):
                 raise PermissionError(errno.EPERM, f"{path.name} is not a directory of this user")
             lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except FileNotFoundError:  # it has just been removed: by its last owner, or as it was still empty
+        except FileNotFoundError:  # removed meanwhile, by its last owner or because it was empty
             continue
         try:
             fcntl.flock(lock, how)
@@ -142,29 +148,29 @@ def _lock(path: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> int:
 
 
 def abandoned_in(parent: Path, *, results: bool = False) -> Generator[tuple[Path, int]]:
-    """The directories in `parent` whose process has ended on this machine, each with its lock, held for the caller.
+    """Yield the directories in `parent` whose process has ended on this machine, each with its lock, held meanwhile.
 
     Args:
-        parent: where to look. Symbolic links are not followed.
-        results: whether to look for directories of results, and not for those of temporary files.
+        parent: the directory to search. Symbolic links are not followed.
+        results: whether to yield directories of results instead of temporary files.
     """
-    form = _NAME_OF_RESULT if results else _NAME
+    pattern = _NAME_OF_RESULT if results else _NAME
     try:
-        names = sorted(name for name in os.listdir(parent) if form.fullmatch(name))  # noqa: PTH208 - names
-    except OSError:  # whoever wants to write there will say so
+        names = sorted(name for name in os.listdir(parent) if pattern.fullmatch(name))  # noqa: PTH208 - names
+    except OSError:  # an attempt to write there raises the error
         return
     for path in [parent / name for name in names]:
         try:
             if path in _alive or not _is_own(path.lstat()):
                 continue
-        except OSError:  # it has just been removed
+        except OSError:  # removed meanwhile
             continue
         try:
-            # O_NONBLOCK: a named pipe of that name does not hold us up.
+            # O_NONBLOCK: a FIFO of that name does not block.
             lock = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             with suppress(OSError):
-                path.rmdir()  # where it is empty: its process was killed before it made the lock
+                path.rmdir()  # only an empty one: its process was killed before it made the lock
             continue
         try:
             if _is_abandoned(lock) and _is_at(path / LOCK, lock):
@@ -174,7 +180,7 @@ def abandoned_in(parent: Path, *, results: bool = False) -> Generator[tuple[Path
 
 
 def _is_abandoned(lock: int) -> bool:
-    """Lock a file if it is a lock of this user that a process of this machine no longer holds."""
+    """Lock a file, and return True if it was the lock of this user's ended process on this machine."""
     status = os.fstat(lock)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid != os.geteuid():
         return False
@@ -183,11 +189,11 @@ def _is_abandoned(lock: int) -> bool:
     except OSError:  # it is held, or the file system has no locks
         return False
     owner = _OWNER.fullmatch(os.pread(lock, _LONGEST_OWNER, 0).decode(errors="replace"))
-    return owner is not None and owner[1] == socket.gethostname()  # not all locks are seen by other machines
+    return owner is not None and owner[1] == socket.gethostname()  # locks of other machines may be invisible
 
 
 def _is_at(path: Path, handle: int) -> bool:
-    """Whether an open file still has its name."""
+    """Return True if an open file still has this path."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(handle))
     except OSError:
@@ -206,8 +212,8 @@ def _release(path: Path) -> None:
 
 
 def remove_owned(path: Path, lock: int | None) -> None:
-    """Remove a directory of ours with all that is in it, last its lock, which the caller holds, and no other."""
-    for _ in range(TRIES):  # another thread may still write into it
+    """Remove a directory with its content, last its lock, which the caller must hold."""
+    for _ in range(TRIES):
         with suppress(OSError):
             for entry in [entry for entry in path.iterdir() if entry.name != LOCK]:
                 if entry.is_dir() and not entry.is_symlink():
@@ -222,7 +228,7 @@ def remove_owned(path: Path, lock: int | None) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove what this process has made, also while another thread still writes into it. Links are not followed."""
+    """Remove a directory of this process, into which another thread may still write. Links are not followed."""
     for _ in range(TRIES):
         shutil.rmtree(path, ignore_errors=True)
         if not path.exists():
@@ -230,15 +236,15 @@ def remove_tree(path: Path) -> None:
 
 
 def owned_by_this_process() -> dict[Path, int | None]:
-    """The directories that this process owns, and their locks: for a signal handler that is about to end it."""
+    """Return the directories of this process with their locks, for a signal handler that ends it."""
     return dict(_alive)
 
 
 def system_temporary() -> Path:
-    """The system's place for temporary files.
+    """Return the system's directory for temporary files.
 
     Raises:
-        OutputError: there is none.
+        OutputError: no such directory can be written.
     """
     try:
         return Path(tempfile.gettempdir())

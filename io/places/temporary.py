@@ -1,4 +1,4 @@
-"""Files in a temporary directory of ours, each there whole or not at all, and frames kept in them."""
+"""Files in temporary directories, written atomically; and frames kept in memory or in such files."""
 
 import secrets
 import shutil
@@ -14,20 +14,19 @@ import polars as pl
 
 from posbias.core.errors import OutputError, UsageError
 from posbias.io.places.locations import Location, ObjectUrl
-from posbias.io.places.ownership import is_name_of_ours, remove_tree
+from posbias.io.places.ownership import is_temporary_name, remove_tree
 
 NO_SPACE = "No space left on device"
-"""How Linux, and Polars after it, name a full disk."""
+"""The message of Linux and Polars about a full disk."""
 
 SHARED = "The logs, the output and --temp-dir must lie where all machines of the cluster find them under one name."
-"""Size of a cluster of a disk."""
 
 
 def shared_place(temporary: Path | None, output: Location) -> Path:
-    """Where all machines of a cluster find temporary files: they find the output.
+    """Return the directory for temporary files of a cluster: --temp-dir, or the closest one above the output.
 
     Raises:
-        UsageError: the output is in an object store.
+        UsageError: the output is in an object store, and --temp-dir is not given.
     """
     if temporary is not None:
         return temporary
@@ -39,40 +38,38 @@ def shared_place(temporary: Path | None, output: Location) -> Path:
     return next(folder for folder in output.absolute().parents if folder.is_dir())
 
 
-_NEXT_TO_NOTHING = 1 << 20  # bytes
+_FULL = 1 << 20  # free bytes, at most
 _UNFINISHED = ".posbias-part-"
 
 
 def is_disk_full(folder: Path, error: Exception) -> bool:
-    """Whether writing failed for want of space. Polars does not always say so, e.g. when a footer no longer fits."""
-    return NO_SPACE in str(error) or shutil.disk_usage(folder).free < _NEXT_TO_NOTHING
+    """Return True if writing failed on a full disk, which Polars does not always report, e.g. for a footer."""
+    return NO_SPACE in str(error) or shutil.disk_usage(folder).free < _FULL
 
 
 def check_room(folder: Path, needed: int) -> None:
-    """Find a disk that is too small before it is full.
-
-    Raises:
-        OutputError: fewer than the needed bytes are free.
-    """
+    """Raise OutputError if fewer than the needed bytes are free."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise OutputError(
-            f"{_named(folder)}: {NO_SPACE} for temporary files: about {needed / 1e6:,.0f} MB are needed, "
+            f"{_known_directory(folder)}: {NO_SPACE} for temporary files: about {needed / 1e6:,.0f} MB are needed, "
             f"{free / 1e6:,.0f} MB are free. Name a larger place with --temp-dir."
         )
 
 
-def _named(folder: Path) -> Path:
-    """The place for temporary files that a directory of ours stands in, as a user knows it."""
-    return next((path.parent for path in (folder, *folder.parents) if is_name_of_ours(path.name)), folder.parent)
+def _known_directory(folder: Path) -> Path:
+    """Return the directory that the user knows: the one above the temporary directory of a folder."""
+    return next((path.parent for path in (folder, *folder.parents) if is_temporary_name(path.name)), folder.parent)
 
 
 @contextmanager
 def whole_files(folder: Path) -> Generator[Path]:
-    """A directory to write files into, which move to `folder` when the block ends without an error.
+    """Yield a directory whose files move to `folder` when the block ends without an error.
 
-    So a file is there whole or not at all, and work that is done twice, by a cluster that gave up on one of its
-    machines, does no harm. The folder lies in a directory of ours.
+    Each file is moved atomically, so a task that a cluster runs twice, as a machine seemed lost, does no harm.
+
+    Raises:
+        OutputError: this machine does not see the folder.
     """
     if not folder.is_dir():
         raise OutputError(f"{folder}: {socket.gethostname()} sees no such directory. {SHARED}")
@@ -90,31 +87,27 @@ def whole_files(folder: Path) -> Generator[Path]:
 
 @contextmanager
 def whole_file(place: Path) -> Generator[Path]:
-    """Where to write one file, which moves to its place when the block ends without an error: as `whole_files`."""
+    """Yield a path to write one file to, which moves to `place` as with `whole_files`."""
     with whole_files(place.parent) as unfinished:
         yield unfinished / place.name
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what work that was given up has left of its files, in a directory of ours."""
+    """Remove the unfinished files that abandoned tasks of `whole_files` left in a folder."""
     for path in folder.glob(f"{_UNFINISHED}*"):
         remove_tree(path)
 
 
 @contextmanager
 def temporary_files(folder: Path) -> Generator[None]:
-    """Say where it is that there is no space, when temporary files are written.
-
-    Raises:
-        OutputError: the disk is full.
-    """
+    """Translate errors in the block to OutputError, with the directory, if the disk is full."""
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:
         if not is_disk_full(folder, error):
             raise
         raise OutputError(
-            f"{_named(folder)}: {NO_SPACE} for temporary files. Name a larger place with --temp-dir."
+            f"{_known_directory(folder)}: {NO_SPACE} for temporary files. Name a larger place with --temp-dir."
         ) from error
 
 
@@ -123,29 +116,29 @@ _ARROW = ".arrow"
 
 @dataclass(frozen=True)
 class KeptFrame:
-    """A frame that is kept. It may travel to another process, which sees the file."""
+    """A frame in memory or in a file; pickled between processes that see the file."""
 
-    place: pl.DataFrame | Path  # the frame itself, or the file of Parquet or Arrow IPC that holds it
+    place: pl.DataFrame | Path  # the frame, or its file of Parquet or Arrow IPC
 
     @property
     def in_memory(self) -> bool:
-        """Whether it is in the memory of this process."""
+        """Whether the frame is in memory."""
         return isinstance(self.place, pl.DataFrame)
 
     @property
     def _is_mapped(self) -> bool:
-        """Whether it is in a file that is read as it is used."""
+        """Whether the frame is in a file of Arrow IPC, which is mapped into memory."""
         return isinstance(self.place, Path) and self.place.suffix == _ARROW
 
     def scan(self) -> pl.LazyFrame:
-        """A scan of its rows, in their order."""
+        """Scan the rows in their order."""
         if isinstance(self.place, pl.DataFrame):
             return self.place.lazy()
         scan = pl.scan_ipc if self._is_mapped else pl.scan_parquet
         return scan(self.place, glob=False)
 
     def load(self) -> pl.DataFrame:
-        """Load all rows. A file that was kept quickly is read when its rows are used."""
+        """Return all rows; those of Arrow IPC are read from disk when they are used."""
         if isinstance(self.place, pl.DataFrame):
             return self.place
         if not self._is_mapped:
@@ -156,20 +149,20 @@ class KeptFrame:
             return pl.DataFrame(ipc.open_file(file).read_all())
 
     def slice(self, first: int, number: int) -> pl.DataFrame:
-        """So many rows, from the first on."""
+        """Return `number` rows from row `first`, counted from 0."""
         if self.in_memory or self._is_mapped:
             return self.load().slice(first, number)
         return self.scan().slice(first, number).collect(engine="streaming")
 
 
 def keep(frame: pl.DataFrame, folder: Path | None, name: str, *, quickly: bool = False) -> KeptFrame:
-    """Keep a frame in memory, or under a name in a directory of ours. The file is there whole or not at all.
+    """Keep a frame in memory, or write it atomically to a file in a temporary directory.
 
     Args:
-        frame: it.
-        folder: the directory; None keeps it in memory.
-        name: that of its file, without an ending.
-        quickly: in a third of the time, where no column is text, and in several times the room.
+        frame: the frame.
+        folder: the directory; None keeps the frame in memory.
+        name: name of the file, without an extension.
+        quickly: whether to write numeric columns as Arrow IPC, in a third of the time and several times the space.
 
     Raises:
         OutputError: the disk is full.
@@ -179,7 +172,7 @@ def keep(frame: pl.DataFrame, folder: Path | None, name: str, *, quickly: bool =
     quickly = quickly and all(dtype.is_numeric() for dtype in frame.dtypes)
     place = folder / (f"{name}{_ARROW}" if quickly else f"{name}.parquet")
     with temporary_files(folder), whole_file(place) as unfinished:
-        if quickly:  # as it is in memory: Polars would hand it to its streaming engine, which takes longer
+        if quickly:  # with pyarrow, as Polars's streaming engine takes longer
             ipc: Any = import_module("pyarrow.ipc")  # only here: importing it takes time
             table = cast("Any", frame.to_arrow(compat_level=pl.CompatLevel.oldest()))  # pyarrow has no types
             with ipc.new_file(str(unfinished), table.schema) as file:
