@@ -1,4 +1,1 @@
-"""The contract of rows and pages of a click log, and their canonical form: impressions.
-
-Which files they come from is no matter here; how they are counted is in `counts`.
-"""
+"""Rows and pages of a click log: their canonical form, impressions, and the contract that they must keep."""

@@ -1,6 +1,6 @@
-"""Find faults of a log in its first rows: rounded ids, rows not in page order, columns that affect relevance.
+"""Detect faults of a log in its first rows: rounded ids, pages sorted by id or click, columns that affect relevance.
 
-All functions take canonical impressions in memory.
+All functions use canonical impressions in memory.
 """
 
 from collections.abc import Iterator, Sequence
@@ -71,10 +71,10 @@ def page_order(impressions: pl.DataFrame) -> dict[str, int]:
     return totals.collect().row(0, named=True)
 
 
-_MOST_VALUES = 30  # distinct values of a column that is tested
-_RAREST = 0.01  # share of rows from which a value counts
-_ROUNDS = 8
-_LEAST_RATE = 0.05  # click rate of a value relative to all below which the column is taken for a record of clicks
+_MOST_VALUES = 30  # most distinct values of a column to test
+_RAREST = 0.01  # least share of rows of a value that counts
+_ROUNDS = 8  # iterations for the click rates by position and value
+_LEAST_RATE = 0.05  # a column with a value whose relative click rate is below this is a record of clicks
 
 
 def page_level_columns(impressions: pl.DataFrame, columns: Sequence[str]) -> Iterator[str]:
@@ -108,7 +108,7 @@ def relevance_score(impressions: pl.DataFrame, column: str) -> float | None:
 
     Args:
         impressions: `query`, `doc`, `position`, `click`, and the column.
-        column: of few values.
+        column: a column of few values.
 
     Returns:
         U in standard errors, approximately standard normal if relevance does not depend on the column; None if no
@@ -141,12 +141,12 @@ def relevance_score(impressions: pl.DataFrame, column: str) -> float | None:
         cells[name].to_numpy().astype(np.int64) - 1 for name in ("query", "pair", "at", "seen_by", "with")
     )
     depth, n, c = (cells[name].to_numpy() for name in ("depth", "n", "c"))
-    clicks, of_viewers, rate = np.bincount(at, c)[at], np.bincount(seen_by, c), np.ones(int(seen_by.max()) + 1)
+    clicks, clicks_seen_by, rate = np.bincount(at, c)[at], np.bincount(seen_by, c), np.ones(int(seen_by.max()) + 1)
     expected = np.zeros_like(c)
     for _ in range(_ROUNDS):
         weight = n * rate[seen_by]
         expected = clicks * weight / np.bincount(at, weight)[at]
-        rate *= np.maximum(of_viewers, 0.5) / np.maximum(np.bincount(seen_by, expected), 1e-9)
+        rate *= np.maximum(clicks_seen_by, 0.5) / np.maximum(np.bincount(seen_by, expected), 1e-9)
     first = np.unique(with_value, return_index=True)[1]
     residual, share = np.bincount(with_value, c - expected), np.bincount(with_value, expected)
     height = -np.bincount(with_value, n * depth) / np.bincount(with_value, n)

@@ -49,8 +49,8 @@ class TextValues:
     """Formats of numbers, clicks and times in columns of text."""
 
     decimal_comma: bool = False  # whether the decimal separator is a comma; text with a point is then no number
-    true: tuple[str, ...] = ()  # further words for a click in the click column, in lower case, beside 1 and true
-    false: tuple[str, ...] = ()  # further words for no click, beside 0 and false
+    true: tuple[str, ...] = ()  # words for a click, in lower case, in addition to 1, true and t
+    false: tuple[str, ...] = ()  # words for no click, in lower case, in addition to 0, false and f
     timestamp_format: str | None = None  # strftime format of times; None for ISO dates and integers
 
     @property
@@ -89,10 +89,10 @@ PLAIN_TEXT = TextValues()
 
 
 def check_timestamp_format(form: str) -> None:
-    """Check that a strftime format has year, month and day: a date that it formats must be parsed as the same date.
+    """Check that a strftime format has year, month and day: a formatted date must be parsed as the same date.
 
     Raises:
-        UsageError: it is not parsed so.
+        UsageError: the date is not parsed, or is another one.
     """
     values = TextValues(timestamp_format=form)
     try:
@@ -123,7 +123,7 @@ class TimeUnit:
     years: tuple[int, int] = _YEARS  # first and last plausible year
 
     def day(self, number: pl.Expr) -> pl.Expr:
-        """Convert integers to Date; null where they are no date of the plausible years."""
+        """Convert integers to Date; null for invalid dates and implausible years."""
         if self.per_day is None:
             text = number.cast(pl.String)
             clock = [
@@ -138,7 +138,7 @@ class TimeUnit:
         return pl.when(day.dt.year().is_between(*self.years)).then(day)
 
     def moment(self, number: pl.Expr) -> pl.Expr:
-        """Convert integers to Datetime, digits to the minute; null if the unit has no time of day."""
+        """Convert integers to Datetime, digits with minutes as resolution; null if the unit has no time of day."""
         if self.per_day == 1 or self.words == "yyyymmdd":
             return pl.lit(None, pl.Datetime("us"))
         if self.per_day is None:
@@ -157,7 +157,7 @@ TIME_UNITS: tuple[TimeUnit, ...] = (
     TimeUnit("microseconds since 1970", _SECONDS_OF_A_DAY * 10**6),
     TimeUnit("nanoseconds since 1970", _SECONDS_OF_A_DAY * 10**9),
 )
-"""All units. The first of two that fit equally well is taken: integers that could be digits with an hour, or seconds in
+"""All units. The first of two equally plausible ones is used: integers that may be digits with an hour, or seconds in
 2030, are digits."""
 
 
@@ -189,7 +189,7 @@ def clip_to_calendar(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def whole_numbers(name: str, dtype: pl.DataType) -> pl.Expr:
-    """Convert a column of numbers, or of text, to Int64; null where a value is no number."""
+    """Convert a column of numbers or text to Int64, without fractions; null for text that is no number."""
     if not isinstance(dtype, pl.String):
         return pl.col(name).cast(pl.Int64, strict=False)
     text = pl.col(name).str.strip_chars()
@@ -227,7 +227,7 @@ class Rejection(Coded):
     advice: str
 
     def __new__(cls, number: int, words: str, role: str, advice: str = "") -> Self:
-        """Create a member with its number and words."""
+        """Create a member."""
         member = int.__new__(cls, number)
         member._value_ = number
         member.words, member.role, member.advice = words, role, advice
@@ -308,7 +308,7 @@ class Paging:
         """Compute positions (from 1) from slots (from 1) and the page column `name`.
 
         Returns:
-            The positions, and the conditions under which a row is rejected.
+            The positions, and the conditions for the rejection of a row.
         """
         page, is_count = _read_count(name, schema, "--page", values)
         position = (page - self.base) * self.size + slot
@@ -327,11 +327,11 @@ class ReadingRules:
     click_counts: bool = False  # whether the click column counts clicks: any n > 0 is then a click
     # Number of the topmost rank if the click column holds the rank of the clicked result (or a list); else None
     click_ranks: int | None = None
-    paging: Paging | None = None  # if positions start anew on each page
+    paging: Paging | None = None  # None if positions continue across pages
     null_click: bool = False  # whether an empty cell of the click column means no click
     period: Resolution | None = None  # resolution of `period`, from the timestamp; None for no `period`
     day: str | None = None  # `period` of all rows, e.g. 2026-01-31, if there is no timestamp
-    time_unit: TimeUnit | None = None  # of timestamps that are integers; None: integers are not timestamps
+    time_unit: TimeUnit | None = None  # unit of integer timestamps; None if integers are no timestamps
     values: TextValues = PLAIN_TEXT
 
 
@@ -341,7 +341,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     A code in column `EARLIER_REJECTION`, if it exists, takes precedence.
 
     Raises:
-        SchemaError: a column's type cannot play its role.
+        SchemaError: the type of a column is invalid for its role.
     """
     keys = (
         (SESSION, roles.session, RowRejection.NULL_SESSION),
@@ -374,8 +374,8 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
     elif rules.period is not None and roles.timestamp is not None:
         day, time = _read_times(roles.timestamp, schema, rules)
         # The beginning of the hour, or of a finer period; midnight without a time.
-        begun = pl.coalesce(time, day.cast(pl.Datetime("us"))).dt.truncate(EVERY[rules.period])
-        period = pl.when(day.is_not_null()).then(begun)
+        start = pl.coalesce(time, day.cast(pl.Datetime("us"))).dt.truncate(EVERY[rules.period])
+        period = pl.when(day.is_not_null()).then(start)
         columns.append((day if rules.period == "day" else period).alias(PERIOD))
         faults.append((day.is_null(), RowRejection.TIMESTAMP_INVALID))
     unchanged = {
@@ -397,7 +397,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
         if name not in key_columns
     ]
     numbers = {name: pl.col(name).cast(pl.Int64, strict=False) for name in roles.counted}
-    types = {name: pl.UInt8 if name == RANDOMIZED else pl.Int32 for name in numbers}  # of these columns in statistics
+    types = {name: pl.UInt8 if name == RANDOMIZED else pl.Int32 for name in numbers}  # as in statistics
     columns += [number.cast(types[name], strict=False).alias(name) for name, number in numbers.items()]
     faults += [(~(number >= 0).fill_null(value=False), RowRejection.COUNT_INVALID) for number in numbers.values()]
     ids = {name: schema[name] for name in (*roles.session, *roles.ids()) if has_date(schema[name])}
@@ -417,7 +417,7 @@ def canonical_impressions(raw: pl.LazyFrame, roles: Roles, schema: pl.Schema, ru
 def _other_value_faults(
     only: Sequence[tuple[str, object]], schema: pl.Schema
 ) -> Iterator[tuple[pl.Expr, RowRejection]]:
-    """Yield, for each (column, value) of `--for-each`, the condition that a row has another value."""
+    """Yield the condition that a row has another value for each (column, value) of `--for-each`."""
     for name, value in only:
         literal = pl.lit(value).str.to_datetime(strict=False) if has_date(schema[name]) else pl.lit(value)
         equal = pl.col(name).is_null() if value is None else pl.col(name) == literal.cast(schema[name], strict=False)
@@ -425,6 +425,7 @@ def _other_value_faults(
 
 
 def _experiment_number(randomized: Sequence[RandomizedRows], position: pl.Expr) -> pl.Expr:
+    """Return the number, from 1, of the first description of randomised rows that fits a row, else 0."""
     number = pl.lit(0)
     for index, rows in reversed(list(enumerate(randomized, start=1))):
         fits = pl.col(rows.column).cast(pl.String) == rows.value
@@ -485,7 +486,7 @@ def _read_position(
     largest = LARGEST_POSITION + base - 1
     if dtype.is_integer():
         whole = pl.col(name).cast(pl.Int64, strict=False)
-        broken = whole.is_null() if isinstance(dtype, _BEYOND_64_BITS) else None  # nothing else can be lost
+        broken = whole.is_null() if isinstance(dtype, _BEYOND_64_BITS) else None  # other types fit into Int64
         too_large = pl.col(name) > largest
     else:
         number = _read_number(name, schema, "--position", rules.values.count)
@@ -508,10 +509,10 @@ def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Ex
     Args:
         name: the column.
         schema: types of the log's columns.
-        rules: whether the column counts clicks, and whether an empty cell means no click.
+        rules: words for clicks, whether the column counts clicks, and whether an empty cell means no click.
 
     Returns:
-        The click, and the conditions under which a row is rejected.
+        The click, and the conditions for the rejection of a row.
 
     Raises:
         SchemaError: the type of the column cannot hold clicks.
@@ -532,7 +533,7 @@ def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Ex
     if dtype == pl.String:
         number = pl.when(word.is_in(_TRUE)).then(1.0).when(word.is_in(_FALSE)).then(0.0).otherwise(number)
     if words:
-        impossible = next((one for one in words if not one.removeprefix("-").isdecimal()), None)
+        impossible = next((text for text in words if not text.removeprefix("-").isdecimal()), None)
         if dtype.is_integer() and impossible is not None:
             raise SchemaError(
                 f"column {name!r} (--click) holds {dtype}, and {impossible!r} (--true, --false) is no such number. "
@@ -560,10 +561,10 @@ def read_click(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Ex
 def _read_clicked_rank(
     name: str, schema: pl.Schema, rank: pl.Expr, rules: ReadingRules
 ) -> tuple[pl.Expr, list[tuple[pl.Expr, RowRejection]]]:
-    """Compare the rank of each row with the clicked rank (or a list of ranks) in the click column; empty: no click.
+    """Compare the rank of each row with the clicked rank (or list of ranks) in the click column; empty for no click.
 
     Returns:
-        The click, Int8, and the condition under which a row is rejected.
+        The click, Int8, and the condition for the rejection of a row.
     """
     top = rules.click_ranks or 0
     if isinstance(schema[name], pl.List | pl.Array):
@@ -588,8 +589,8 @@ def _read_sums(
     """Read the number of impressions of a row and the number of clicks on them, impressions >= clicks >= 0.
 
     Returns:
-        Impressions and clicks, both Int64 (an empty click cell is 0 with `null_click`), and the conditions under which
-        a row is rejected.
+        Impressions and clicks, both Int64 (an empty click cell is 0 with `null_click`), and the conditions for the
+        rejection of a row.
     """
     shown, shown_is_count = _read_count(impressions, schema, FLAGS[IMPRESSIONS], rules.values)
     clicked, clicked_is_count = _read_count(clicks, schema, FLAGS[CLICK], rules.values)
@@ -618,9 +619,12 @@ def _read_count(name: str, schema: pl.Schema, role: str, values: TextValues) -> 
 
 
 def _read_times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.Expr, pl.Expr]:
-    """Convert a timestamp column to Date and Datetime, null where unknown.
+    """Convert a timestamp column to Date and Datetime, null if unknown.
 
-    In UTC if the column's type has a time zone; text of ISO times keeps its local date and time, without its offset.
+    Both are in UTC if the column's type has a time zone; the offset of text in ISO format is ignored.
+
+    Raises:
+        SchemaError: the type of the column cannot hold times.
     """
     dtype, column, unit = schema[name], pl.col(name), rules.time_unit
     unknown = pl.lit(None, pl.Datetime("us"))
@@ -642,9 +646,9 @@ def _read_times(name: str, schema: pl.Schema, rules: ReadingRules) -> tuple[pl.E
     if dtype != pl.String:
         return day, time
     day_of_text = column.str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False)
-    written = pl.when(~column.str.contains(_NO_TIME)).then(day_of_text)
+    iso_day = pl.when(~column.str.contains(_NO_TIME)).then(day_of_text)
     clock = column.str.slice(11, 5).str.to_time("%H:%M", strict=False)
-    return pl.coalesce(_null_outside_years(written), day), pl.coalesce(written.dt.combine(clock), time)
+    return pl.coalesce(_null_outside_years(iso_day), day), pl.coalesce(iso_day.dt.combine(clock), time)
 
 
 def _read_day(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:

@@ -1,6 +1,6 @@
-"""Check the results pages of a log: their keys, repeated documents, position bases, order, and where they end.
+"""Check the results pages of a log: sessions, repeated documents, position bases, order, and last rows.
 
-Two kinds of logs keep the row contract and still allow no estimate. Totals over rows and pages show them:
+Two kinds of logs keep the row contract and allow no estimate. Totals over rows and pages detect them:
 
 only clicked rows        nearly every row is clicked: results without a click were not logged
 down to the last click   nearly every page ends on a click: results below the last click were not logged
@@ -20,19 +20,19 @@ from posbias.core.log.impressions import REJECTED, Rejection, RowRejection
 from posbias.core.schema import CLICK, DOC, POSITION, QUERY, SESSION
 
 SHIFTS = (1, -1, 2, -2)
-"""Differences between the position bases of a log's parts: 0, 1, sometimes 2."""
+"""Possible differences between the position bases of a log's parts."""
 
 FEWEST_PAGES = 30
 """Fewest shifted pages to report: fewer may be chance."""
 
 FEWEST_SHIFTED = 0.01
-"""Least share of shifted pages among all pages to report."""
+"""Least share of shifted pages to report."""
 
 USUAL_END = 0.1
-"""Least share of the pages with the usual start that end at the usual end; otherwise there is no usual end."""
+"""Least share of pages with the usual start that end at the usual end; otherwise there is no usual end."""
 
 AS_OFTEN = 0.5
-"""Shifted pages reach their end at least this often, relative to pages with the usual start."""
+"""Least share of pages from the shifted start that end at the shifted end, relative to that share of usual pages."""
 
 FIRST, LAST, PAGES = "first", "last", "pages"
 
@@ -41,10 +41,10 @@ FIRST, LAST, PAGES = "first", "last", "pages"
 class ShiftedPages:
     """Pages whose positions start from another base than those of most pages."""
 
-    pages: int  # number of these pages
+    pages: int  # number of shifted pages
     of: int  # number of all pages with several positions
-    span: tuple[int, int]  # first and last position of these pages
-    usual: tuple[int, int]  # first and last position of most pages
+    span: tuple[int, int]  # first and last position of shifted pages
+    usual: tuple[int, int]  # first and last position of usual pages
 
 
 def shifted_pages(per_page: pl.DataFrame, cell: Sequence[str] = ()) -> ShiftedPages | None:
@@ -79,7 +79,7 @@ def shifted_pages(per_page: pl.DataFrame, cell: Sequence[str] = ()) -> ShiftedPa
         span = usual_start + shift, usual_end + shift
         shifted = pages.get(span, 0)
         as_often = shifted >= AS_OFTEN * reach * pages_from.get(span[0], 0)
-        # A shift down is sure only if pages with the usual start hardly ever end there
+        # A shift down is certain only if pages with the usual start hardly ever end at the shifted end
         is_beyond = shift < 0 or ends.get(span[1], 0) < FEWEST_SHIFTED * ends[usual_end]
         if shifted >= max(FEWEST_PAGES, FEWEST_SHIFTED * total) and as_often and is_beyond:
             return ShiftedPages(shifted, total, span, (usual_start, usual_end))
@@ -96,7 +96,7 @@ def find_shifted_pages(rows: pl.DataFrame, cell: Sequence[str] = ()) -> ShiftedP
 
 
 PLACE = "posbias_place"
-"""The column that `add_place` adds."""
+"""Column of `add_place`."""
 
 _LARGEST = 2**63 - 1
 
@@ -129,8 +129,8 @@ def add_place(impressions: pl.DataFrame) -> pl.DataFrame | None:
 def in_page_order(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> pl.DataFrame:
     """Sort impressions by session and position, by one integer column if possible, which is much faster.
 
-    Impressions in that order already, as in many logs, are not sorted. If a page shows a position several times, in
-    cells with further columns (rows of a grid, several lists), it is sorted by these columns before the position.
+    Sorted impressions are returned unchanged. If a page shows a position several times, in cells with further columns
+    (rows of a grid, several lists), these columns precede the position.
     """
     with_place = add_place(impressions)
     if with_place is None:
@@ -144,7 +144,7 @@ def in_page_order(impressions: pl.DataFrame, cell: Sequence[str] = ()) -> pl.Dat
 PAGE_ROWS, PAGE_CLICKS, LAST_CLICKED = "rows", "page_clicks", "last_clicked"
 """Columns of pages: impressions, clicks, and 1 if the lowest row is clicked, else 0."""
 
-# Mean rows of a page at least, and rows of a page at most, for which `_faultless_pages` is the faster way
+# `_faultless_pages` is faster than `pages` for at least 2 rows per page on average, and at most 100 rows on any page
 _FEWEST_ROWS_OF_PAGE, _MOST_ROWS_OF_PAGE = 2, 100
 
 
@@ -171,7 +171,7 @@ class PageRules:
     """What a results page may contain."""
 
     docs_repeat: bool = False  # whether it may show a document several times
-    several_queries: bool = False  # whether its rows may have several queries, as where each document is its own query
+    several_queries: bool = False  # whether its rows may have several queries, e.g. if each document is its own query
     cell: tuple[str, ...] = ()  # cell columns other than the position: a position may occur once for each value
 
 
@@ -225,7 +225,7 @@ def pages(impressions: pl.LazyFrame, rules: PageRules = USUAL_PAGES) -> pl.LazyF
 
 
 def pages_in_memory(impressions: pl.DataFrame, rules: PageRules = USUAL_PAGES) -> pl.DataFrame:
-    """Do the same as `pages` in memory; much faster if rows are in page order and no page has a fault."""
+    """Return `pages` for impressions in memory; much faster if rows are in page order and no page has a fault."""
     faultless = _faultless_pages(impressions, rules)
     return pages(impressions.lazy(), rules).collect(engine="streaming") if faultless is None else faultless
 
@@ -323,27 +323,26 @@ FEWEST_ROWS = 100
 """Fewest rows to judge a log by: fewer may all be clicked by chance."""
 
 MOSTLY_CLICKED, ENOUGH_ROWS = 0.98, 500
-"""With so many rows, a larger share of clicked rows means that only clicks were logged: real click rates are far below.
-"""
+"""From 500 rows on, 98 % clicked rows mean that only clicks were logged: real click rates are far lower."""
 
 FEWEST_ENDED = 30
 """Fewest pages with a click, of two or more rows, to judge a log by: fewer may all end on a click by chance."""
 
 MOSTLY_ENDED = 0.95
-"""If a larger share of such pages ends on a click, pages were cut off there."""
+"""Share of such pages that end on a click from which pages were cut off there."""
 
 OFTEN_ENDED = 1.5
 """Ratio of the click rates of last rows and of rows above from which some pages seem to be cut off."""
 
 LONE_CLICKS = 0.01
-"""Up to so many clicks above the last row, per page with a click, pages are taken to end at their only click."""
+"""Most clicks above the last row, per page with a click, for which pages are assumed to end at their only click."""
 
 SURELY_EXPECTED = 8.0
-"""If the rows above let expect so many last rows without a click, their absence is no chance: p = e^-8."""
+"""Expected number of last rows without a click, by the rows above, whose absence is no chance: p = e^-8."""
 
 FEWER_THAN_EXPECTED = 5.0
-"""Where pages are cut off, last rows without a click are rarer than expected by at least this factor. Where documents
-are merely very attractive, rows without a click are as rare above."""
+"""Least ratio of expected to actual last rows without a click on pages that are cut off. If documents are merely very
+attractive, rows without a click are as rare above."""
 
 
 @dataclass(frozen=True)
@@ -360,8 +359,8 @@ class PageEnds:
     def cut_off(self) -> bool:
         """Whether pages were logged only down to the last click.
 
-        False if pages end at their only click while others have none: what is logged then depends only on what happened
-        above, which biases no click rate.
+        False if pages end at their only click while others have none: whether a row is logged then depends only on the
+        clicks above it, which biases no click rate.
         """
         if self.pages < FEWEST_ENDED or self.ended < MOSTLY_ENDED * self.pages:
             return False
@@ -375,7 +374,7 @@ class PageEnds:
     def partly_cut_off(self) -> bool:
         """Whether last rows are clicked far more often than rows above, as if some pages were cut off there.
 
-        Usually, clicks become rarer further down.
+        In general, lower rows are clicked less often.
         """
         if self.clicks_above <= LONE_CLICKS * self.pages:
             return False
@@ -387,11 +386,11 @@ class PageEnds:
 class LogTotals:
     """Totals over the rows of a log."""
 
-    impressions: int  # of rows that keep the row contract
+    impressions: int  # on rows that keep the row contract
     clicked: int  # number of these with a click
     page_ends: PageEnds = PageEnds()  # of all pages or of a sample; zeros without sessions
-    clicks_read: int = 0  # on all rows
-    clicks_left_out: int = 0  # on rejected rows and pages, other than copies and rare queries
+    clicks_read: int = 0  # on accepted and rejected rows
+    clicks_left_out: int = 0  # on rejected rows and pages, except on copies and on rows that options exclude
 
     @property
     def only_clicked(self) -> bool:
@@ -401,7 +400,7 @@ class LogTotals:
 
 
 PAGE_ENDS = pl.Schema({field.name: pl.Int64() for field in fields(PageEnds)})
-"""The columns of `count_page_ends`."""
+"""Columns of `count_page_ends`."""
 
 
 def count_page_ends(pages: pl.LazyFrame) -> pl.LazyFrame:
@@ -423,12 +422,12 @@ def sum_page_ends(counts: Sequence[pl.DataFrame]) -> PageEnds:
 
 
 def check_totals(where: str, totals: LogTotals, advice: str = "") -> None:
-    """Raise SchemaError if results without a click were not logged.
+    """Check that results without a click were logged.
 
     Args:
         where: name of the log, for the message.
-        totals: of the log.
-        advice: what to check first if every row is clicked, for the message.
+        totals: totals of the log.
+        advice: advice if every row is clicked, for the message.
 
     Raises:
         SchemaError: nearly every row is clicked, or nearly every page ends on a click.

@@ -1,11 +1,11 @@
-"""What each search engine loads: the text of a model, and the scores of that text by the engine's arithmetic.
+"""Models in the formats of search engines, and the scores of such a model by the engine's arithmetic.
 
-| engine | goes left | a missing value | numbers |
+| engine | goes left | a missing value | precision |
 |---|---|---|---|
-| vespa | x < t | as the split says | double; single thresholds and leaves from some size on |
-| elasticsearch | x <= t | as the split says | double, of features that are singles |
-| opensearch, elasticsearch-ltr | x < t | as the split says, right, or is 0, by version | single |
-| solr | x <= t + 1e-6 | as the split says, or is 0, by version | single |
+| vespa | x < t | in the split's direction | double; thresholds and leaves of large models single |
+| elasticsearch | x <= t | in the split's direction | double; features single |
+| opensearch, elasticsearch-ltr | x < t | in the split's direction, right, or as 0, by version | single |
+| solr | x <= t + 1e-6 | in the split's direction, or as 0, by version | single |
 
 Sources, read as text: vespa-engine/vespa 1f79d33d (LightGBMParser, vm_forest.cpp); elastic/elasticsearch
 (TreeInferenceModel 00d1fd8, LearningToRankRescorer 0318f60); opensearch-learning-to-rank-base, tags 2.18 to 3.8 and
@@ -37,34 +37,34 @@ VERSIONS: Mapping[ServingEngine, tuple[tuple[str, Missing], ...]] = {
     "elasticsearch-ltr": (("1.5.9", "by split"), ("1", "zero")),
     "solr": (("9.2", "by split"), ("7", "zero")),
 }
-"""What becomes of a missing value, from which version on, the newest first."""
+"""(first version, treatment of missing values) by engine, the newest first."""
 
 _NO_EARLIER = {
     "elasticsearch": "learning_to_rank came with it. --engine elasticsearch-ltr writes for the plugin",
     "elasticsearch-ltr": "give the version of the plugin, such as 1.5.9 of ltr-plugin-v1.5.9-es8.11.4.zip",
 }
-_LAST_OF_PLUGIN = 2  # its versions begin with 1; what is larger is a version of Elasticsearch
-_NAMED = 5  # features in a message
+_FIRST_NO_PLUGIN = 2  # versions of the plugin begin with 1; larger numbers are versions of Elasticsearch
+_NAMED = 5  # most features named in a message
 _SLACK = np.float32(1e-6)  # Solr's
-_LOWEST = 1.0  # of scores beside hits that are not rescored, whose score is 0
+_LOWEST = 1.0  # least score of a rescored hit: other hits have the score 0
 _MOST_FEATURES, _MOST_CHARACTERS = 10_000, 50_000_000  # of a feature set; of a text in a request
 _VESPA_LEAVES, _VESPA_DEPTHS = 25_000, 2_400
-"""From here on Vespa's thresholds and leaves are singles: leaves of all trees; sum of their mean depths (2,500)."""
+"""Number of leaves, and sum of the trees' mean depths, above which Vespa may use singles (its depth limit is 2,500)."""
 
 
 class Target(NamedTuple):
-    """An engine of a version."""
+    """An engine and the treatment of missing values in its version."""
 
     engine: ServingEngine
-    since: str  # the version from which it behaves so
+    since: str  # first version with this treatment
     missing: Missing
 
     @classmethod
     def of(cls, engine: ServingEngine, version: str | None) -> "Target":
-        """The engine as it is in a version, by default in the newest.
+        """Return the target for a version, by default for the newest one.
 
         Raises:
-            UsageError: it is no version, or one that cannot load trees.
+            UsageError: the version is invalid, or cannot load trees.
         """
         known = VERSIONS[engine]
         if version is None:
@@ -73,8 +73,8 @@ class Target(NamedTuple):
         if number is None:
             raise UsageError(f"--engine-version {version}: is no version. Give one such as {known[0][0]}.")
         parts = [int(part) for part in number[1].split(".")]
-        too_late = engine == "elasticsearch-ltr" and parts[0] >= _LAST_OF_PLUGIN
-        chosen = next((each for each in known if [int(part) for part in each[0].split(".")] <= parts), None)
+        too_late = engine == "elasticsearch-ltr" and parts[0] >= _FIRST_NO_PLUGIN
+        chosen = next((entry for entry in known if [int(part) for part in entry[0].split(".")] <= parts), None)
         if chosen is None or too_late:
             why = _NO_EARLIER.get(engine, "earlier ones load no trees that are known here")
             raise UsageError(f"--engine-version {version}: of {engine}, {known[-1][0]} is the first: {why}.")
@@ -83,37 +83,37 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How an engine computes."""
+    """Precision and comparisons of an engine."""
 
     features: type[np.float32] | type[np.float64]
-    limits: type[np.float32] | type[np.float64]  # and leaves
+    limits: type[np.float32] | type[np.float64]  # type of limits and leaves
     sums: type[np.float32] | type[np.float64]
-    at_most: bool = False  # x <= t goes left; else x < t
+    at_most: bool = False  # whether x <= t goes left; else x < t
     slack: np.float32 | float = 0.0  # added to t
 
     @property
     def is_double(self) -> bool:
-        """Whether scores are to be those of LightGBM, bit by bit."""
+        """Whether scores should equal those of LightGBM exactly."""
         return self.limits is np.float64
 
 
 class EngineModel(NamedTuple):
-    """A ranker for an engine."""
+    """A ranker in the format of an engine."""
 
     target: Target
     text: str
-    ensemble: splits.Ensemble  # as the engine has it; its names are the features that the engine must give
-    original: tuple[int, ...]  # the feature of the ranker that each of them is made of
-    defaults: Mapping[str, float]  # what the engine must give where there is no value
-    lift: float  # what its scores have more than the ranker's
+    ensemble: splits.Ensemble  # the rewritten trees; its names are the features of the engine
+    original: tuple[int, ...]  # number of the ranker's feature for each feature of the engine
+    defaults: Mapping[str, float]  # replacement of missing values by feature of the engine
+    lift: float  # constant that is added to the ranker's scores
     arithmetic: Arithmetic
 
     def rows(self, rows: Floats) -> Floats:
-        """What the engine hands to the model for rows of the ranker's features, shape (n, features of the engine)."""
+        """Convert the ranker's features, shape (n, F), to the engine's, shape (n, number of the engine's features)."""
         columns = list[Floats]()
         for number, (name, feature) in enumerate(zip(self.ensemble.names, self.original, strict=True)):
             column = rows[:, feature]
-            if number in self.ensemble.sets:  # a query that does not match gives nothing, a function 0
+            if number in self.ensemble.sets:  # outside: 0 of a function, missing for a query that does not match
                 inside = np.isin(np.trunc(column), list(self.ensemble.sets[number][1]))
                 column = np.where(inside, 1.0, 0.0 if self.target.engine in {"vespa", "solr"} else nan)
             column = np.where(np.isnan(column), self.defaults.get(name, nan), column)
@@ -121,7 +121,7 @@ class EngineModel(NamedTuple):
         return np.column_stack(columns) if columns else np.zeros((len(rows), 0))
 
     def scores(self, rows: Floats) -> Floats:
-        """The scores of rows, as `rows` gives them, by the engine's reading of the text, less the lift."""
+        """Return the engine's scores of its features, shape (n,), without the lift, from the parsed text."""
         how, total = self.arithmetic, np.zeros(len(rows), self.arithmetic.sums)
         with np.errstate(over="ignore"):
             seen = rows.astype(np.float32 if how.features is np.float32 else np.float64)
@@ -131,15 +131,15 @@ class EngineModel(NamedTuple):
             seen = np.zeros((len(rows), 1), seen.dtype)
         every, missing = np.arange(len(rows)), np.isnan(seen)
         tree: tuple[Integers, Floats, Flags, Integers, Integers]
-        for tree in _read_back(self):
+        for tree in _parse_text(self):
             feature, number, missing_left, left, right = tree
             limit = number.astype(how.limits) + how.limits(how.slack)
             at = np.zeros(len(rows), np.int64)
-            while (waiting := left[at] != at).any():
+            while (inner := left[at] != at).any():
                 values = seen[every, feature[at]]
                 below: Flags = values <= limit[at] if how.at_most else values < limit[at]
                 goes = np.where(missing[every, feature[at]], missing_left[at], below)
-                at = np.where(waiting, np.where(goes, left[at], right[at]), at)
+                at = np.where(inner, np.where(goes, left[at], right[at]), at)
             total += number.astype(how.limits)[at].astype(how.sums)
         return total.astype(np.float64) - self.lift
 
@@ -147,17 +147,17 @@ class EngineModel(NamedTuple):
 def model_for(
     target: Target, ensemble: splits.Ensemble, *, categories: CategoriesAs, missing_default: float | None, name: str
 ) -> EngineModel:
-    """Write a ranker for an engine.
+    """Convert a ranker to the format of an engine.
 
     Args:
         target: the engine.
         ensemble: the ranker's trees.
-        categories: what becomes of features that are text.
-        missing_default: what the engine gives in place of a missing value, where it would read 0.
-        name: of the model and of its features in the engine.
+        categories: representation of categorical features.
+        missing_default: replacement of missing values by the engine, if it would read them as 0.
+        name: name of the model and of its features in the engine.
 
     Raises:
-        UsageError: the engine cannot carry something of it.
+        UsageError: the model is too large for the engine, or `missing_default` is needed, useless or out of range.
     """
     engine = target.engine
     changed = splits.codes_as_numbers(ensemble) if categories == "codes" else splits.sets_as_features(ensemble)
@@ -170,7 +170,7 @@ def model_for(
         changed.sets[number][0] if number in changed.sets else ensemble.names.index(name)
         for number, name in enumerate(changed.names)
     )
-    if engine == "vespa":  # which reads `dwell-time` as a difference; others print `a=1,b=2`
+    if engine == "vespa":  # it would read `dwell-time` as a difference
         changed = replace(changed, names=tuple(f"lgb_{number}" for number in range(len(changed.names))))
     else:
         changed = replace(changed, names=tuple(model_names(changed.names)))
@@ -190,9 +190,8 @@ def model_for(
         )
     elif needing:
         limits = [abs(node.limit) for node in changed.splits() if isinstance(node, splits.NumberSplit)]
-        largest = max(
-            (limit for limit in limits if limit < splits.LARGEST_SINGLE), default=0.0
-        )  # above: missing or not
+        # Larger limits only split missing from other values
+        largest = max((limit for limit in limits if limit < splits.LARGEST_SINGLE), default=0.0)
         least, most, apart = max(1000 * largest, 1.0), 1e38, [ensemble.names[original[number]] for number in needing]
         if missing_default is None:
             raise UsageError(
@@ -210,8 +209,8 @@ def model_for(
             changed, trees=tuple(splits.guarded(tree, frozenset(needing), ceiling) for tree in changed.trees)
         )
         defaults = {changed.names[i]: single for i in needing}
-    if engine == "solr" and target.missing == "by split":  # a set is 0 outside, which is Solr's default
-        defaults = {each: nan for i, each in enumerate(changed.names) if i not in changed.sets}
+    if engine == "solr" and target.missing == "by split":  # Solr's default is 0, as outside a set
+        defaults = {feature: nan for i, feature in enumerate(changed.names) if i not in changed.sets}
     text, arithmetic = _WRITERS[engine](changed, target, name)
     if engine != "vespa" and len(text) > _MOST_CHARACTERS:
         raise UsageError(
@@ -225,32 +224,32 @@ def model_for(
 
 
 def single_below(number: float) -> np.float32:
-    """The largest single that is not above a number."""
+    """Return the largest finite single <= number, or the smallest one if there is none."""
     single = np.float32(min(max(number, -splits.LARGEST_SINGLE), splits.LARGEST_SINGLE))
     return single if float(single) <= number else np.nextafter(single, np.float32(-inf))
 
 
 def single_above(number: float) -> np.float32:
-    """The smallest single above a number: x < this where x <= number, of singles x."""
+    """Return the smallest finite single > number, if there is one: x < it if and only if x <= number, for singles x."""
     below = single_below(number)
     return below if float(below) == splits.LARGEST_SINGLE else np.nextafter(below, np.float32(inf))
 
 
 def before_slack(limit: np.float32) -> np.float32:
-    """The threshold of which Solr's sum with 1e-6 is the largest that is not above the limit."""
-    if float(limit) >= splits.LARGEST_SINGLE:  # a guard, of which 1e-6 changes nothing
+    """Return the threshold t whose sum t + 1e-6 in single precision is the largest one <= limit, for Solr."""
+    if float(limit) >= splits.LARGEST_SINGLE:  # a split on missing values: 1e-6 changes nothing
         return limit
-    one = np.float32(limit - _SLACK)
-    while np.float32(one + _SLACK) > limit:
-        one = np.nextafter(one, np.float32(-inf))
-    above = np.nextafter(one, np.float32(inf))
-    while np.float32(one + _SLACK) < limit and np.float32(above + _SLACK) <= limit:
-        one, above = above, np.nextafter(above, np.float32(inf))
-    return one
+    threshold = np.float32(limit - _SLACK)
+    while np.float32(threshold + _SLACK) > limit:
+        threshold = np.nextafter(threshold, np.float32(-inf))
+    above = np.nextafter(threshold, np.float32(inf))
+    while np.float32(threshold + _SLACK) < limit and np.float32(above + _SLACK) <= limit:
+        threshold, above = above, np.nextafter(above, np.float32(inf))
+    return threshold
 
 
 def _short(single: np.float32) -> str:
-    """A single in as few digits as give it again, whether they are read as a single or as a double."""
+    """Format a single with the fewest digits that parse to it, as a single or via a double."""
     text = str(single)
     return text if np.float32(float(text)) == single else repr(float(single))
 
@@ -263,9 +262,9 @@ def _with_constant(ensemble: splits.Ensemble) -> tuple[splits.Node, ...]:
 
 
 def _vespa(ensemble: splits.Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
-    """LightGBM's JSON, whose `<=` Vespa reads as `<`, and of which it knows one kind of missing value."""
+    """Return LightGBM's JSON for Vespa, which reads `<=` as `<`, and has one kind of missing values."""
     depths = [_depths(tree) for tree in ensemble.trees]
-    means = sum(float(np.mean(of_tree)) for of_tree in depths)
+    means = sum(float(np.mean(depths_of_tree)) for depths_of_tree in depths)
     is_large = sum(map(len, depths)) > _VESPA_LEAVES or means > _VESPA_DEPTHS
 
     def node(of: splits.Node) -> dict[str, Any]:
@@ -277,7 +276,7 @@ def _vespa(ensemble: splits.Ensemble, _: Target, __: str) -> tuple[str, Arithmet
 
     content = {
         "name": "tree",
-        "objective": "regression",  # raw: nothing is done to the sum
+        "objective": "regression",  # scores are not transformed
         "feature_names": ensemble.names,
         "feature_infos": dict[str, Any](),
         "tree_info": [{"tree_structure": node(tree)} for tree in _with_constant(ensemble)],
@@ -288,17 +287,17 @@ def _vespa(ensemble: splits.Ensemble, _: Target, __: str) -> tuple[str, Arithmet
 
 
 def _elasticsearch(ensemble: splits.Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
-    """The definition of a trained model: a flat list of nodes for each tree."""
+    """Return the definition of a trained model: a flat list of nodes for each tree."""
     about = {"target_type": "regression", "feature_names": ensemble.names}
 
     def tree(root: splits.Node) -> dict[str, Any]:
-        nodes, waiting = list[dict[str, Any]](), [root]
-        for number, of in enumerate(waiting):  # which grows meanwhile
+        nodes, queue = list[dict[str, Any]](), [root]
+        for number, of in enumerate(queue):  # breadth first: the loop appends to the queue
             if isinstance(of, splits.NumberSplit):
                 split = {"decision_type": "lte", "split_feature": of.feature, "threshold": of.limit}
-                children = {"left_child": len(waiting), "right_child": len(waiting) + 1}
+                children = {"left_child": len(queue), "right_child": len(queue) + 1}
                 nodes.append({"node_index": number, **split, "default_left": of.missing_left, **children})
-                waiting += [of.left, of.right]
+                queue += [of.left, of.right]
             else:
                 nodes.append({"node_index": number, "leaf_value": _value(of)})
         return {"tree": {**about, "tree_structure": nodes}}
@@ -310,7 +309,7 @@ def _elasticsearch(ensemble: splits.Ensemble, _: Target, __: str) -> tuple[str, 
 
 
 def _xgboost(ensemble: splits.Ensemble, _: Target, __: str) -> tuple[str, Arithmetic]:
-    """XGBoost's JSON as the plugins read it (`model/xgboost+json`): every split has a depth, `yes` comes first."""
+    """Return XGBoost's JSON for the plugins (`model/xgboost+json`): every split has a depth, `yes` comes first."""
 
     def node(of: splits.Node, number: int, depth: int) -> tuple[str, int]:
         if not isinstance(of, splits.NumberSplit):
@@ -330,7 +329,7 @@ def _xgboost(ensemble: splits.Ensemble, _: Target, __: str) -> tuple[str, Arithm
 
 
 def _solr(ensemble: splits.Ensemble, target: Target, name: str) -> tuple[str, Arithmetic]:
-    """MultipleAdditiveTreesModel: its numbers are strings, as a number of JSON finds no setter there."""
+    """Return a MultipleAdditiveTreesModel, with numbers as strings: it has no setters for JSON numbers."""
 
     def node(of: splits.Node) -> dict[str, Any]:
         if not isinstance(of, splits.NumberSplit):
@@ -354,13 +353,13 @@ def _solr(ensemble: splits.Ensemble, target: Target, name: str) -> tuple[str, Ar
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names, quoted."""
+    """Return the first five names, quoted, and the number of the others."""
     more = len(names) - _NAMED
     return ", ".join(map(repr, names[:_NAMED])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _value(leaf: splits.Node) -> float:
-    """The value of a leaf; sets of categories are rewritten by now."""
+    """Return the value of a leaf; raise TypeError for a split on categories, which must have been rewritten."""
     if not isinstance(leaf, splits.Leaf):
         raise TypeError(leaf)
     return leaf.value
@@ -380,7 +379,7 @@ _WRITERS: Mapping[ServingEngine, _Writer] = {
 }
 
 
-# --- the text, read again ---
+# --- parsing of the text ---
 
 _FIELDS: Mapping[ServingEngine, tuple[str, str, str, tuple[str, str]]] = {
     "vespa": ("leaf_value", "split_feature", "threshold", ("left_child", "right_child")),
@@ -389,13 +388,13 @@ _FIELDS: Mapping[ServingEngine, tuple[str, str, str, tuple[str, str]]] = {
     "elasticsearch-ltr": ("leaf", "split", "split_condition", ("", "")),
     "solr": ("value", "feature", "threshold", ("left", "right")),
 }
-"""Where the value of a leaf stands, and of a split its feature, limit and children."""
+"""Names of the fields: value of a leaf; feature, limit and children of a split."""
 
 
-def _read_back(model: EngineModel) -> Iterator[Any]:
-    """Each tree of the text as arrays by node: feature, limit or value, whether missing goes left, both children.
+def _parse_text(model: EngineModel) -> Iterator[Any]:
+    """Yield each tree of the text as arrays by node: feature, limit or value, missing_left, left and right child.
 
-    A leaf is its own child.
+    The children of a leaf are the leaf itself.
     """
     content = json.loads(model.text)
     place = {name: number for number, name in enumerate(model.ensemble.names)}
@@ -411,37 +410,37 @@ def _read_back(model: EngineModel) -> Iterator[Any]:
         case _:
             trees = [[tree] for tree in content["splits"]]
     for nodes in trees:
-        waiting, rows = [nodes[0]], list[tuple[int, float, bool, int, int]]()
-        for number, node in enumerate(waiting):  # which grows meanwhile
+        queue, rows = [nodes[0]], list[tuple[int, float, bool, int, int]]()
+        for number, node in enumerate(queue):  # breadth first: the loop appends to the queue
             if value_of in node:
                 rows.append((0, float(node[value_of]), False, number, number))
                 continue
             left = node["default_left"] if "default_left" in node else node.get("missing") == node.get("yes", "left")
             feature = place[node[feature_of]] if isinstance(node[feature_of], str) else node[feature_of]
             by_split = left and model.target.missing == "by split"
-            rows.append((feature, float(node[limit_of]), by_split, len(waiting), len(waiting) + 1))
+            rows.append((feature, float(node[limit_of]), by_split, len(queue), len(queue) + 1))
             children = node["children"] if "children" in node else [node[name] for name in children_of]
-            waiting += [nodes[child] if isinstance(child, int) else child for child in children]
+            queue += [nodes[child] if isinstance(child, int) else child for child in children]
         yield tuple(np.array(column) for column in zip(*rows, strict=True))
 
 
 # --- agreement ---
 
 _EXPLAINED, _FURTHER = 3e-6, 1e-5
-"""What sums of singles may be off, of scores up to 16; pairs further apart than this keep their order."""
+"""For scores up to 16: largest rounding error of a sum of singles; least difference of pairs that keep their order."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How an engine's scores differ from the ranker's."""
+    """Differences between an engine's scores and the ranker's."""
 
     rows: int
     largest_difference: float
     explained: float  # the largest difference that the engine's precision explains
-    other_leaves: int  # rows that differ by more: another path through a tree
-    pairs: int  # whose scores differ, by the ranker
-    swapped: int  # pairs in another order
-    swapped_apart: int  # of these, pairs that the ranker puts further apart than 1e-5
+    other_leaves: int  # number of rows with larger differences, which took another path through a tree
+    pairs: int  # number of pairs with different scores by the ranker
+    swapped: int  # number of these that the engine reverses
+    swapped_apart: int  # number of reversed pairs whose scores differ by more than 1e-5 (for scores up to 16)
 
     @property
     def holds(self) -> bool:
@@ -450,26 +449,26 @@ class Agreement:
 
 
 _BLOCK = 500
-_MOST_COMPARED = 4000  # rows of which all pairs are compared, spread evenly
+_MOST_COMPARED = 4000  # rows, evenly spaced, of which all pairs are compared
 
 
 def agreement(expected: Floats, scores: Floats, lift: float, *, is_double: bool) -> Agreement:
     """Compare an engine's scores with the ranker's, shapes (n,).
 
-    Sums of singles are off by the spacing of singles at their size: 1e-6 at 16, with the lift.
+    The rounding error of sums of singles is proportional to their size, including the lift: 1e-6 at 16.
 
     Args:
-        expected: the ranker's.
-        scores: the engine's, less the lift.
-        lift: what the engine's scores have more.
-        is_double: whether they are to be equal.
+        expected: scores of the ranker.
+        scores: scores of the engine, without the lift.
+        lift: constant that the engine's scores include.
+        is_double: whether scores should be equal.
     """
     scale = max(1.0, float(np.abs(scores + lift).max(initial=0.0)) / 16)
     explained, apart = (0.0, 0.0) if is_double else (_EXPLAINED * scale, _FURTHER * scale)
     off, pairs, swapped, further = np.abs(scores - expected), 0, 0, 0
-    some = np.unique(np.linspace(0, max(len(expected) - 1, 0), _MOST_COMPARED).astype(np.int64))[: len(expected)]
-    ours, theirs = expected[some], scores[some]
-    for first in range(0, len(some), _BLOCK):
+    sample = np.unique(np.linspace(0, max(len(expected) - 1, 0), _MOST_COMPARED).astype(np.int64))[: len(expected)]
+    ours, theirs = expected[sample], scores[sample]
+    for first in range(0, len(sample), _BLOCK):
         ahead = ours[first : first + _BLOCK, np.newaxis] - ours
         reversed_ = theirs[first : first + _BLOCK, np.newaxis] < theirs
         pairs += int((ahead > 0).sum())

@@ -1,5 +1,5 @@
 """Click logs with known truth: worlds, rankers, users, clicks and judgements.
 
-No estimator is used here, so that what is simulated is independent of what is estimated from it. Of models without
-cells only the drawing of clicks is used: the tests hold it to the equations, written there once more.
+No estimator is used here: simulations are independent of the estimates that they test. Of models without cells only
+`sample` is used, which tests compare with equations of their own.
 """

@@ -1,10 +1,10 @@
-"""Options of a simulation, and checks of worlds that cannot exist.
+"""Options of a simulation, and their validation.
 
-What all documents share in a click model other than by cells: probabilities that are given, or have a default.
+Shared parameters of click models without cells, the same for all documents, are given or have a default:
 
     rank CTR                    rho_k = rho theta_k
     trust bias                  P(click) = theta_k (eps+_k gamma + eps-_k (1 - gamma))
-    DCM, DBN and click chain    see the models: how likely users are to go on
+    DCM, DBN and click chain    probabilities to continue, see the models
 
 Sources: Agarwal, Wang, Li, Bendersky & Najork 2019 (trust bias); Vardasbi, de Rijke & Markov 2021 (its values);
 Chapelle & Zhang 2009 (users of the DBN go on nine times out of ten).
@@ -23,23 +23,22 @@ from posbias.core.models import click_model_names, get_click_model
 from posbias.core.models.page_matrices import Parameters
 
 CELL_MODELS = ("pbm", "ubm")
-"""Models whose users examine by cell. Theta is all that their documents share."""
+"""Models with examination by cell; theta is their only shared parameter."""
 
 
 @dataclass(frozen=True)
 class SharedParameter:
-    """A probability that may be given by its name."""
+    """A probability that users of the simulation can set."""
 
-    name: str  # by which it is given
-    # Its values at positions from 1; the first one counts where it is the same at all of them
-    default: Callable[[Floats], Floats] | float
-    by_position: bool = False  # whether positions differ in it
-    times_theta: bool = False  # whether the model's own parameter is this one times theta, and so by position
-    makes: str | None = None  # the model's own parameter, where it has another name
+    name: str
+    default: Callable[[Floats], Floats] | float  # function of positions from 1, or constant
+    by_position: bool = False  # whether it depends on the position
+    times_theta: bool = False  # whether the model's own parameter is this one times theta, by position
+    makes: str | None = None  # name of the model's own parameter, if it is another
 
     @property
     def of_model(self) -> str:
-        """The name of the model's own parameter."""
+        """Name of the model's own parameter."""
         return self.makes or self.name
 
 
@@ -68,7 +67,7 @@ _SHARED: Mapping[str, tuple[SharedParameter, ...]] = {
 
 
 def shared_parameters(model: str) -> tuple[SharedParameter, ...]:
-    """The parameters that may be given for a model: its own, with EM's start, unless there are others for it."""
+    """Return the shared parameters of a model: those of `_SHARED`, or its own, with the start of EM as default."""
     if model in _SHARED:
         return _SHARED[model]
     return tuple(
@@ -79,7 +78,7 @@ def shared_parameters(model: str) -> tuple[SharedParameter, ...]:
 
 
 def parameters_by_pair(model: str) -> tuple[str, ...]:
-    """The names of what documents differ in."""
+    """Return the names of the parameters by (query, document)."""
     return tuple(parameter.name for parameter in get_click_model(model).parameters if parameter.shape == "unit")
 
 
@@ -90,12 +89,12 @@ def uses_theta(model: str) -> bool:
 
 
 def has_rates_by_position(model: str) -> bool:
-    """Return whether each document has a click rate of its own at each position."""
+    """Return whether each (query, document, position) has a click rate."""
     return "position" in get_click_model(model).unit_columns
 
 
 def values_by_position(parameter: SharedParameter, given: Mapping[str, tuple[float, ...]], n_positions: int) -> Floats:
-    """The values of a shared parameter, shape (K,); one that is given once holds for all positions."""
+    """Return the values of a shared parameter by position, shape (K,); a single given value holds for all positions."""
     if parameter.name in given:
         return np.broadcast_to(np.array(given[parameter.name], dtype=np.float64), n_positions)
     default = parameter.default
@@ -108,37 +107,37 @@ Theta = float | tuple[float, ...]
 
 @dataclass(frozen=True)
 class CellColumn:
-    """A column that makes examination cells of positions, in one of two ways, with factors on theta.
+    """A cell column with factors on theta: the lists of a page, or a block above the results.
 
-    Lists (no share): a page is n lists of K positions, numbered 1 .. n in the column; theta in list l is multiplied by
-    the l-th of n factors. A grid is lists that are rows; several such columns are nested, the first one outermost.
+    Lists (no share): a page has n lists of K positions, numbered 1 .. n in the column; theta in list l is multiplied by
+    the l-th of n factors. In a grid, lists are rows. Several such columns are nested, the first one outermost.
 
-    A block (with a share): the column is true on pages with a block above the results, where theta is multiplied by
-    the factors. Each query has a share of its own, drawn from a Beta distribution with the given mean and deviation.
+    A block (with a share): the column is true on pages with a block above the results, on which theta is multiplied by
+    the factors. The share of such pages is drawn for each query from a Beta distribution.
     """
 
     name: str
-    # Factors above 0 on theta: of lists one each; of a block one, K by position, or one for each slot of the page
+    # Factors above 0 on theta: one for each list; for a block one, one by position, or one for each slot of the page
     factors: tuple[float, ...]
-    # Mean in (0, 1) of the share of a query's pages that have the block, and its standard deviation over queries, 0
-    # without one, below sqrt(mean (1 - mean)); empty: lists
+    # Mean in (0, 1) over queries of the share of pages with the block, and its standard deviation, 0 by default, below
+    # sqrt(mean (1 - mean)); empty for lists
     share: tuple[float, ...] = ()
 
 
 MOST_PAIRS = 10**8
-"""(query, document, segment) that a world may hold: it stays in memory, at 24 bytes each or more."""
+"""Most (query, document, segment) of a world, which is in memory, at 24 bytes each or more."""
 
 MOST_RATES = 10**7
-"""(segment, query, document, position) that may have a click rate each: they stay in memory, too, and are written."""
+"""Most (segment, query, document, position) with click rates, which are in memory, too, and are written."""
 
 MOST_RANKERS = 2
 MOST_USERS = 10**7
 MOST_DAYS = 36_500
 MOST_UPDATES = 86_400
-"""Most updates of a ranker a day: one a second, as fine as timestamps are."""
+"""Most updates of a ranker per day: one per second, the resolution of timestamps."""
 
 MOST_POSITIONS = 1000
-"""Positions of a page; the user browsing model has half the square of that in cells."""
+"""Most positions of a page; the user browsing model has about half their square as cells."""
 
 MOST_CELL_COLUMNS = 8
 
@@ -147,13 +146,13 @@ RESERVED = (
     *("previous_click", "propensity", "examination", "impressions", "clicks"),
     *("team", "rank_a", "rank_b", "user"),
 )
-"""Columns of a simulated log and of its truth, which no other column is named after."""
+"""Columns of a simulated log and of its truth, whose names cell columns cannot have."""
 
 SMALLEST_SHAPE, LARGEST_SHAPE = 1e-6, 1e6
-"""Limits of the parameters of a Beta distribution: beyond, all draws are 0 or 1, or all the same."""
+"""Limits of the parameters of a Beta distribution: beyond, all draws are 0 or 1, or all are equal."""
 
 SMALLEST_SCALE = 1e-12
-"""Least attractiveness: below it, nobody would ever click."""
+"""Least attractiveness: below it, a log would have no clicks."""
 
 LARGEST_STRENGTH = 1e9
 """Largest strength of a ranker, short of infinity: beyond, its order never changes."""
@@ -162,7 +161,7 @@ LARGEST_SHOCK = 10.0
 """Largest spread of log theta: beyond, one query in millions has all the clicks."""
 
 SMALLEST_THETA = 1e-12
-"""Below it, nobody would ever see the position."""
+"""Least theta: below it, a position would have no clicks."""
 
 _ROUNDING = 1e-9
 
@@ -171,74 +170,70 @@ _ROUNDING = 1e-9
 class SimulationOptions:
     """Options of a simulation."""
 
-    # The click model that users follow, e.g. `pbm`: examination depends on the position; `ubm`: also on the last
-    # clicked position above.
+    # Click model of the users, e.g. `pbm`: examination depends on the position; `ubm`: also on the last clicked
+    # position above
     model: str = "pbm"
     n_sessions: int = 10_000  # number of results pages, >= 1
     n_queries: int = 100  # number of queries Q, >= 1; some may never be drawn
     docs_per_query: int = 20  # number of documents D that compete for a query, >= n_positions
     n_positions: int = 10  # number of positions K of a results page, >= 1
     query_exponent: float = 1.0  # Zipf exponent s >= 0 of the queries' frequency, P(query q) ~ q ** -s; 0 is uniform
-    eta: float = 1.0  # severity of the position bias, >= 0; 0 is none. Not used where `theta` or `contexts` is given.
+    eta: float = 1.0  # severity of position bias, >= 0; 0 for none. Not used with `theta` or `contexts`
     # Examination probabilities in (0, 1] in the order of the cells (position, then previous click): K of them for PBM,
-    # K (K + 1) / 2 for UBM. Not used where `contexts` is given.
+    # K (K + 1) / 2 for UBM. Not used with `contexts`
     theta: tuple[float, ...] | None = None
-    # How closely the ranker follows its scores, >= 0, in log odds per standard deviation of the score: 0 is random
-    # order, infinity always the same order, that of the scores
+    # Log odds of the Plackett-Luce ranker per standard deviation of the score, >= 0: 0 for random order, infinity for
+    # the order of the scores
     ranker_strength: float = 1.0
     # (a, b), both > 0, of the Beta distribution of attractiveness
     attractiveness_shape: tuple[float, float] = (1.0, 2.0)
-    attractiveness_scale: float = 1.0  # the factor in (0, 1] on all attractiveness; it scales all click rates alike
-    seed: int = 0  # seed of everything random, >= 0
-    # w in [0, 1] of score = w * quality + (1 - w) * noise, with noise that is drawn once per (query, document): the
-    # ranker's standing errors. Quality is attractiveness, or what the labels say.
+    attractiveness_scale: float = 1.0  # factor in (0, 1] on all attractiveness, and so on all click rates
+    seed: int = 0  # seed of all random numbers, >= 0
+    # w in [0, 1] of score = w * quality + (1 - w) * noise, with noise drawn once per (query, document): the ranker's
+    # permanent errors. Quality is attractiveness, or derived from labels
     score_weight: float = 1.0
-    # Standard deviation sigma >= 0 of log-normal shocks on theta that the sessions of a query share at a position:
-    # theta_qk = theta_k exp(sigma z_qk - sigma^2 / 2). Their mean is 1, up to the cap at P(click) = 1, so keep
-    # attractiveness_scale small.
+    # Standard deviation sigma >= 0 of log-normal shocks on theta by query and position, theta_qk = theta_k exp(sigma
+    # z_qk - sigma^2 / 2). Their mean is 1, except for the cap at P(click) = 1, so choose a small attractiveness_scale
     theta_shock: float = 0.0
-    # One eta, or table like `theta`, per context, e.g. per device; sessions are split evenly.
+    # One eta, or table like `theta`, per context, e.g. per device; contexts are equally frequent
     contexts: tuple[Theta, ...] = ()
-    # Factors >= 0 on P(click | examined), of mean 1, one of which a session draws
+    # Factors >= 0 on P(click | examined), of mean 1; each session draws one of them
     readiness: tuple[float, ...] = (1.0,)
-    # How far a page goes down: the probability in (0, 1] that the next position is shown if this one is, or K weights
-    # of the pages that end at position 1 .. K. None shows all positions.
+    # Length of pages: probability in (0, 1] that the next position is shown if this one is, or K weights of pages that
+    # end at position 1 .. K. None shows all positions
     depth: float | tuple[float, ...] | None = None
-    # Number of segments of users, >= 1, split evenly; attractiveness differs, and the ranker knows it
+    # Number of segments of users, >= 1, equally frequent; they differ in attractiveness, which the ranker knows
     segments: int = 1
-    # Share in [0, 1] of the (query, document) that are drawn anew in each further segment
+    # Share in [0, 1] of the (query, document) whose attractiveness is drawn anew in each further segment
     segment_difference: float = 0.5
-    days: int = 0  # over how many days the sessions are spread evenly; 0 is none, and no timestamp
-    # How closely the ranker follows the click rates up to its last update, on top of its scores, in log odds per
-    # standard deviation of the score, >= 0. Needs two updates at least.
+    days: int = 0  # number of days over which sessions are spread evenly; 0 for no timestamps
+    # Log odds of the ranker per standard deviation of the score, >= 0, from click rates up to its last update. Needs
+    # two updates at least
     feedback_strength: float = 0.0
-    # How often a day, evenly, such a ranker takes note of the clicks so far; the first time of each day is its
-    # beginning
+    # Number of updates per day of such a ranker, evenly spaced, the first one at the beginning of the day
     updates_per_day: int = 1
     randomized_share: float = 0.0  # share of the sessions that show the top K in uniformly random order
     swap_share: float = 0.0  # share of the sessions in a swap experiment
-    # Pairs of positions whose documents are swapped with probability 1/2; a session in an experiment draws one pair
+    # Pairs of positions whose documents are swapped with probability 1/2; a session in the experiment draws one pair
     swaps: tuple[tuple[int, int], ...] = ()
     # (a, b), both > 0, of the Beta distribution of satisfaction; not used by other models
     satisfaction_shape: tuple[float, float] = (1.0, 1.0)
-    # By name, what all documents share in a model, in [0, 1]: one value, or K by position; what is not given has a
-    # default. See `shared_parameters`.
+    # Shared parameters by name, in [0, 1]: one value, or K by position. See `shared_parameters` for the defaults
     parameters: tuple[tuple[str, tuple[float, ...]], ...] = ()
-    # What makes cells beside the position, PBM only. `theta` then has K values, or one for each slot of a page, list
-    # by list; depth and swaps count the slots in that order.
+    # Cell columns other than the position, PBM only. `theta` then has K values, or one for each slot of a page, list by
+    # list; depth and swaps count slots in that order
     cell_columns: tuple[CellColumn, ...] = ()
-    # Score weights of rankers A and B, whose team drafts are shown; each has noise of its own. One weight: the same
-    # ranker twice. Empty: one ranker, with `score_weight`.
+    # Score weights of rankers A and B with independent noise, whose team drafts are shown. One weight: the same ranker
+    # twice. Empty: one ranker, with `score_weight`
     interleave: tuple[float, ...] = ()
-    # Number of users, one of whom a session is, drawn evenly: their segment, context and readiness are theirs. 0: each
-    # session has a user of its own.
+    # Number of users, equally frequent, who have a segment, context and readiness. 0: each session has its own user
     users: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a world that cannot exist.
+        """Validate.
 
         Raises:
-            UsageError: if an option lies outside its range.
+            UsageError: an option is out of range, or options contradict each other.
         """
         names, page = click_model_names(), "n_positions times lists" if self.lists else "n_positions"
         counts = (self.n_sessions, self.n_queries, self.n_positions, self.segments)
@@ -250,14 +245,14 @@ class SimulationOptions:
             f"docs_per_query is at least {page}": self.docs_per_query >= self.n_slots,
             f"there are at most {MOST_PAIRS:,} (query, document, segment)": pairs <= MOST_PAIRS,
         }
-        if all(demands.values()):  # what is unknown, or too large, cannot be looked into
+        if all(demands.values()):  # other conditions need a known model of a possible size
             demands = self._demands()
         broken = [demand for demand, holds in demands.items() if not holds]
         if broken:
             raise UsageError(f"cannot simulate this: it requires that {'; '.join(broken)}.")
 
     def _demands(self) -> dict[str, bool]:
-        """Conditions on options of a known model and of a possible size, and whether each holds."""
+        """Return conditions on the options, for a known model of a possible size, and whether each holds."""
 
         def within(name: str, lowest: float, highest: float) -> dict[str, bool]:
             values: Floats = np.atleast_1d(getattr(self, name))
@@ -343,7 +338,7 @@ class SimulationOptions:
         return demands
 
     def _demands_of_cells(self) -> dict[str, bool]:
-        """Conditions on columns that make cells, and whether each holds."""
+        """Return conditions on cell columns, and whether each holds."""
         names = [column.name for column in self.cell_columns]
         demands = {
             "cell_columns are left out unless the model is pbm": self.model == "pbm" or not names,
@@ -367,7 +362,7 @@ class SimulationOptions:
 
     @property
     def score_weights(self) -> tuple[float, ...]:
-        """The score weight of each ranker, of two where they differ."""
+        """Score weights of the rankers: one, or two different ones."""
         return self.interleave or (self.score_weight,)
 
     @property
@@ -382,18 +377,18 @@ class SimulationOptions:
 
     @property
     def n_slots(self) -> int:
-        """Number of documents on a page: of positions, times lists."""
+        """Number of documents on a page: positions times lists."""
         return self.n_positions * prod(len(column.factors) for column in self.lists)
 
     @property
     def slots(self) -> dict[str, Integers]:
-        """The list by each column of `lists`, and last `position`, of each slot: from 1, of shape (n_slots,)."""
+        """Number of the list by each column of `lists`, and `position`, of each slot, from 1, shape (n_slots,)."""
         sizes = {column.name: len(column.factors) for column in self.lists} | {"position": self.n_positions}
         return {name: number.ravel() + 1 for name, number in zip(sizes, np.indices(tuple(sizes.values())), strict=True)}
 
     @property
     def cells(self) -> list[tuple[int, int]]:
-        """The cells (position r, previous click r') in their order, list by list; in PBM, r' is 0 throughout."""
+        """Cells (position r, previous click r') in their order, list by list; for PBM, r' is always 0."""
         return [
             (int(position), previous)
             for position in self.slots["position"]
@@ -402,12 +397,12 @@ class SimulationOptions:
 
     @property
     def n_updates(self) -> int:
-        """Number of updates of a ranker that learns, the beginning of the log included."""
+        """Number of updates of a ranker with feedback, including the beginning of the log."""
         return self.days * self.updates_per_day
 
     @cached_property
     def examination(self) -> Floats:
-        """Theta by context, blocks shown and cell, shape (max(contexts, 1) * 2^B, number of cells)."""
+        """Theta by (context, shown blocks) and cell, shape (max(contexts, 1) * 2^B, number of cells)."""
         position, previous = np.array(self.cells, dtype=np.float64).T
         distance, size = position - previous, len(position)
         tables = (theta if isinstance(theta, tuple) else distance**-theta for theta in self._thetas)
@@ -420,12 +415,12 @@ class SimulationOptions:
 
     @property
     def theta_by_position(self) -> Floats:
-        """Theta of the first context by position, shape (K,), for models without contexts; 1 where it is not used."""
+        """Theta by position, shape (K,), for models without contexts; 1 if the model does not use it."""
         return self.examination[0] if uses_theta(self.model) else np.ones(self.n_positions)
 
     @cached_property
     def model_parameters(self) -> Parameters:
-        """The shared parameters, as the click model takes them; none for PBM and UBM."""
+        """Shared parameters in the shapes of the click model; empty for PBM and UBM."""
         shapes = {parameter.name: parameter for parameter in get_click_model(self.model).parameters}
         parameters: dict[str, Floats] = {}
         for parameter in shared_parameters(self.model):

@@ -1,4 +1,4 @@
-"""Click logs with known truth: what tests and sample logs are drawn from.
+"""Simulate click logs with known truth, for tests and sample logs.
 
 A world is one attractiveness gamma per (query, document) and one examination probability theta per cell e;
 every click is Bernoulli with
@@ -8,42 +8,38 @@ every click is Bernoulli with
     PBM: e = position r                          theta_e = r ** -eta
     UBM: e = (position r, previous click r')     theta_e = (r - r') ** -eta, r' = 0 where there is none
 
-unless theta is given as a table. Users of all other click models go down the page as their model says, see
-`posbias.core.simulation.simulate`. Queries arrive with Zipfian frequency, and a Plackett-Luce ranker orders the
-documents of a query anew in every session, following its scores as closely as an option says: documents change places,
-and better ones stand higher, as in a real log. What real logs have beyond that is switched on by options: rankers that
-learn from clicks or know the user, contexts, sessions that end early or click more readily, experiments.
+unless theta is given as a table. Users of all other click models are drawn from these models, see below. Queries have
+Zipfian frequency, and a Plackett-Luce ranker orders the documents of a query anew in every session, as random as an
+option says: documents change places, and better ones are higher, as in a real log. Options add what real logs have
+beyond that: rankers that learn from clicks or know the user, contexts, sessions that end early or click more readily,
+experiments.
 
-Sessions are drawn in blocks, each from its own stream of random numbers, so that a log that is streamed to a
-disk block by block has the same rows as the one that is held in memory.
+Sessions are drawn in blocks, each from its own stream of random numbers, so that a log that is written block by block
+has the same rows as a log in memory.
 
 Sources: Richardson et al. 2007 and Craswell et al. 2008 (position-based model); Dupret & Piwowarski 2008
 (user browsing model); Plackett 1975 (ranker); Joachims, Swaminathan & Schnabel 2017 (theta = r ** -eta).
 
-Rankers: which document stands where, session by session, and how a ranker learns from its own clicks.
+Rankers: a Plackett-Luce ranker orders the documents of a query anew in every session,
 
-A Plackett-Luce ranker orders the documents of a query anew in every session,
-
-    P(d first) = exp(l_d) / sum over d' of exp(l_d'), and so on among those that are left,
+    P(d first) = exp(l_d) / sum over d' of exp(l_d'), and likewise for each next position,
     l_d        = strength * score_d / sd + feedback_strength * rate_d / sd,
     rate_d     = (clicks_d + s * v) / (impressions_d + s) over all sessions before the last update,
 
-where v is the click rate of all that was shown and s = FEEDBACK_PRIOR. Without clicks so far, as at the start,
-rate_d is the same for all documents, and only the score matters.
+where v is the click rate of all impressions and s = FEEDBACK_PRIOR. Without clicks so far, as at the start, rate_d is
+the same for all documents, and only the score matters.
 
 Sources: Plackett 1975; Joachims, Swaminathan & Schnabel 2017 (swap experiments); Radlinski, Kurup & Joachims 2008
 (team draft).
 
-Users: what they click on the pages that they are shown, model by model.
+Users: with cells (PBM, UBM), P(click) = theta_cell * gamma_qd * readiness * shock. Users of all other models are drawn
+by `ClickModel.sample`; the parameters of documents are
 
-With cells (PBM, UBM), P(click) = theta_cell * gamma_qd * readiness * shock. Users of all other models are those of
-`ClickModel.sample`; what documents differ in is
-
-    attractiveness, relevance     gamma_qd, that of the world, as is the click rate of DCTR
+    attractiveness, relevance     gamma_qd of the world; also the click rate of DCTR
     satisfaction                  s_qd ~ Beta(a, b)
     click rate by rank            rho_qdk = theta_k (gamma_qd + scale * u_qdk) / 2, u_qdk ~ U[0, 1]
 
-with scale the world's attractiveness_scale: without u, the last one would be PBM.
+with scale the world's attractiveness_scale: without u, the last one is PBM, up to the factor 1 / 2.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,35 +65,35 @@ from posbias.core.simulation.options import (
 )
 from posbias.core.simulation.worlds import SESSION, Clicks, World
 
-FEEDBACK_PRIOR = 10.0  # impressions at the overall click rate: one lucky click does not decide
+FEEDBACK_PRIOR = 10.0  # prior impressions at the overall click rate: a single click has little effect
 NO_EXPERIMENT, RANDOM, FIRST_SWAP = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Sessions:
-    """The sessions of a block, before anything is shown."""
+    """Traits of the S sessions of a block, shape (S,) unless stated otherwise."""
 
-    number: Integers  # shape (S,), like all others: the session's number in the log
-    query: Integers  # the number of its query
-    segment: Integers  # the segment of its user
-    context: Integers  # the context in which it is shown
-    readiness: Floats  # the factor on its click probabilities
-    depth: Integers  # the number of positions shown, in 1 .. K.
-    blocks: Flags  # shape (S, B), the blocks that are shown
-    experiment: Integers  # NO_EXPERIMENT, RANDOM, or FIRST_SWAP + the number of the pair of positions
-    user: Integers  # the user, in 0 .. users - 1; without users, 0
+    number: Integers  # number of the session in the log
+    query: Integers  # number of the query
+    segment: Integers  # segment of the user
+    context: Integers
+    readiness: Floats  # factor on click probabilities
+    depth: Integers  # number of positions shown, in 1 .. K (slots of all lists)
+    blocks: Flags  # shape (S, B), whether each block is shown
+    experiment: Integers  # NO_EXPERIMENT, RANDOM, or FIRST_SWAP + number of the pair of positions
+    user: Integers  # in 0 .. users - 1; 0 without users
 
 
 def draw_sessions(
     options: SimulationOptions, number: Integers, query: Integers, block: int, shares: Floats
 ) -> Sessions:
-    """Draw what sessions differ in, each trait from its own stream.
+    """Draw the traits of sessions, each from its own stream.
 
     Args:
-        options: how sessions differ.
-        number: shape (S,), their numbers.
-        query: shape (S,), their queries.
-        block: which block of the log they are.
+        options: options of the simulation.
+        number: numbers of the sessions, shape (S,).
+        query: queries of the sessions, shape (S,).
+        block: number of the block.
         shares: shape (Q, B), see `block_shares`.
     """
     size, n_positions, depth = len(number), options.n_slots, np.full(len(number), options.n_slots)
@@ -138,34 +134,34 @@ def draw_sessions(
 
 
 class Ranker:
-    """The ranker that orders the documents of a page, and knows the segments.
+    """A Plackett-Luce ranker with a score for each segment, query and document; see the equations of the module.
 
-    At random, better scores first more often, as the arrivals of exponential races; always by score where its strength
-    is infinite. With feedback, it re-ranks at each update by the click rates up to then.
+    Orders are the arrivals of exponential races with rates exp(l_d); of infinite strength, they are sorted by score.
+    With feedback, each update includes the click rates so far.
     """
 
     def __init__(self, options: SimulationOptions, world: World) -> None:
-        """Take what the ranker knows of documents; one whose pages are interleaved ranks all of them."""
+        """Compute logits; for interleaving, all D documents are ranked, else K."""
         self._n_positions, self._update = world.score.shape[2] if options.interleave else options.n_slots, 0
         self._feedback = options.feedback_strength / world.deviation
         self._order: Integers | None = None
-        if np.isinf(options.ranker_strength):  # ties in the order in which they come
+        if np.isinf(options.ranker_strength):  # ties by the number of the document
             self._order = np.argsort(-world.score, axis=2, kind="stable")[:, :, : self._n_positions]
             return
-        known = np.where(world.present, world.score, 0.0)  # strength 0 times -inf is no number
-        logits = options.ranker_strength / world.deviation * known
+        score = np.where(world.present, world.score, 0.0)  # 0 * -inf is NaN
+        logits = options.ranker_strength / world.deviation * score
         self._by_score = self._logits = np.where(world.present, logits, -np.inf)
-        # Queries of about the same size race together: a few large ones must not pad all the others.
+        # Queries are grouped by size, so that a few large ones do not pad all others.
         powers_of_two = 2 ** np.ceil(np.log2(world.n_docs)).astype(np.int64)
         self._width = np.minimum(powers_of_two, world.score.shape[2])
         if self._feedback:
             self._impressions, self._clicks = np.zeros(world.score.shape), np.zeros(world.score.shape)
 
     def rank(self, sessions: Sessions, rng: np.random.Generator) -> Integers:
-        """The documents in the order of their positions, shape (S, K), or (S, D) where pages are interleaved."""
+        """Return the documents by position, shape (S, K), or (S, D) for interleaving."""
         if self._order is not None:
             return self._order[sessions.segment, sessions.query]
-        doc = np.tile(np.arange(self._n_positions), (len(sessions.query), 1))  # padding stands last
+        doc = np.tile(np.arange(self._n_positions), (len(sessions.query), 1))  # padding comes last
         width = self._width[sessions.query]
         for columns in np.unique(width):
             rows = np.flatnonzero(width == columns)
@@ -179,7 +175,7 @@ class Ranker:
         return doc
 
     def update(self, number: int) -> None:
-        """Re-rank, with feedback, if the number of the update, from 0, is a new one."""
+        """Update the logits by the click rates so far, if the ranker has feedback and the update's number is new."""
         if not self._feedback or number == self._update:
             return
         self._update = number
@@ -188,7 +184,7 @@ class Ranker:
         self._logits = self._by_score + self._feedback * rate
 
     def observe(self, sessions: Sessions, doc: Integers, click: Clicks) -> None:
-        """Count, with feedback, what was shown, shape (S, K), and the clicks on it."""
+        """Count impressions and clicks, both of shape (S, K), if the ranker has feedback."""
         if not self._feedback:
             return
         shown: Flags = np.arange(self._n_positions) < sessions.depth[:, None]
@@ -200,37 +196,38 @@ class Ranker:
 def intervene(
     doc: Integers, experiment: Integers, swaps: Sequence[tuple[int, int]], rng: np.random.Generator
 ) -> Integers:
-    """Rearrange the pages of sessions that take part in an experiment.
+    """Rearrange the pages of sessions in an experiment.
 
     Args:
-        doc: shape (S, K), what the ranker shows; not changed.
-        experiment: shape (S,): RANDOM puts the K documents into uniformly random order, FIRST_SWAP + i swaps those
-            at the i-th pair of positions with probability 1/2.
+        doc: documents in the ranker's order, shape (S, K); not changed.
+        experiment: shape (S,): RANDOM shuffles the K documents uniformly, FIRST_SWAP + i swaps the documents of the
+            i-th pair of positions with probability 1/2.
         swaps: pairs of positions, from 1.
-        rng: source of randomness.
+        rng: random generator.
 
     Returns:
-        Shape (S, K), what is shown.
+        The documents by position, shape (S, K).
     """
     shown = doc.copy()
     random = experiment == RANDOM
     shown[random] = rng.permuted(doc[random], axis=1)
     chosen = rng.random(len(doc)) < 0.5  # noqa: PLR2004 - a fair coin
-    for number, (one, other) in enumerate(swaps):
-        swapped = np.flatnonzero(chosen & (experiment == FIRST_SWAP + number))
-        shown[swapped, one - 1], shown[swapped, other - 1] = doc[swapped, other - 1], doc[swapped, one - 1]
+    for number, pair in enumerate(swaps):
+        swapped, at = np.flatnonzero(chosen & (experiment == FIRST_SWAP + number))[:, None], np.array(pair) - 1
+        shown[swapped, at] = doc[swapped, at[::-1]]
     return shown
 
 
 def team_draft(ranks: Integers, b_first: Integers) -> tuple[Integers, Integers]:
-    """Interleave two rankings: in each round both pick the best document that is left, in the order of a coin.
+    """Interleave two rankings: in each round both pick their best remaining document, in random order.
 
     Args:
-        ranks: shape (2, S, D), the rank of each document by ranker A and by ranker B, from 0.
-        b_first: shape (S, K), a coin a position, 0 or 1. That of a round's first position says whether B picks first.
+        ranks: rank of each document by rankers A and B, from 0, shape (2, S, D).
+        b_first: 0 or 1, shape (S, K): whether B picks first in the round that begins at an odd position (from 1).
 
     Returns:
-        The documents and who picked them (0 A, 1 B), shape (S, K) each. Source: Radlinski, Kurup & Joachims 2008.
+        The documents, and the ranker that picked each (0 A, 1 B), both of shape (S, K). Source: Radlinski, Kurup &
+        Joachims 2008.
     """
     left, page = ranks.copy(), np.arange(len(b_first))
     team, doc = np.empty_like(b_first), np.empty_like(b_first)
@@ -242,11 +239,11 @@ def team_draft(ranks: Integers, b_first: Integers) -> tuple[Integers, Integers]:
 
 
 Users = Callable[[Sessions, Integers, np.random.Generator], Clicks]
-"""The clicks on the pages of sessions, shape (S, K), which show these documents; below a session's depth, any value."""
+"""Function from sessions and documents, shape (S, K), to clicks, shape (S, K), undefined below a session's depth."""
 
 
 def _users_by_cell(options: SimulationOptions, world: World) -> Users:
-    """Users whose examination depends on a cell, in each context on its own."""
+    """Return users of PBM or UBM, with theta by context, shown blocks and cell."""
     shocks = worlds.theta_shocks(options, len(world.query_ids))
     theta = options.examination
     if options.model == "ubm":
@@ -268,13 +265,13 @@ def _users_by_cell(options: SimulationOptions, world: World) -> Users:
 
 
 def _users_of_pages(options: SimulationOptions, world: World) -> Users:
-    """Users of any click model, page by page; each impression is a unit with the parameters of what it shows."""
+    """Return users of a click model without cells; each impression is a unit with the parameters of its document."""
     model, by_pair = get_click_model(options.model), values_by_pair(options, world)
 
     def click(sessions: Sessions, doc: Integers, rng: np.random.Generator) -> Clicks:
         position = np.arange(1, doc.shape[1] + 1, dtype=np.int64)
         pair, values = (sessions.segment[:, None], sessions.query[:, None], doc), dict[str, Floats]()
-        for name, table in by_pair.items():  # row by row, and one for units that nobody has seen
+        for name, table in by_pair.items():  # by impression, and a last entry that no impression uses
             shown = table[pair] if table.ndim == len(pair) else table[(*pair, position - 1)]
             values[name] = np.append(shown.ravel(), 0.0)
         pages = PageBatch(
@@ -290,13 +287,13 @@ def _users_of_pages(options: SimulationOptions, world: World) -> Users:
 
 
 def values_by_pair(options: SimulationOptions, world: World) -> Mapping[str, Floats]:
-    """The values of documents, by parameter.
+    """Return the parameters of (segment, query, document) by name.
 
     Returns:
-        Shape (G, Q, D), or (G, Q, D, K) for the click rate of RDCTR.
+        Arrays of shape (G, Q, D), or (G, Q, D, K) for the click rate of RDCTR.
 
     Raises:
-        UsageError: RDCTR has more of them than fit into memory.
+        UsageError: RDCTR has more click rates than fit into memory.
     """
     names = parameters_by_pair(options.model)
     if has_rates_by_position(options.model):
@@ -307,8 +304,8 @@ def values_by_pair(options: SimulationOptions, world: World) -> Mapping[str, Flo
                 f"{size:,} of them, and there may be {MOST_RATES:,}. Ask for fewer queries, documents or positions."
             )
         shape = (*world.attractiveness.shape[1:], options.n_positions)
-        own = options.attractiveness_scale * worlds.random_stream(options, worlds.RATES).random(shape)
-        rates = options.theta_by_position * (world.attractiveness[..., None] + own) / 2
+        deviation = options.attractiveness_scale * worlds.random_stream(options, worlds.RATES).random(shape)
+        rates = options.theta_by_position * (world.attractiveness[..., None] + deviation) / 2
         return dict.fromkeys(names, rates)
     values = dict.fromkeys(names, world.attractiveness)
     if "satisfaction" in names:  # the same in all segments
@@ -322,21 +319,21 @@ NONE = pl.DataFrame()
 
 
 def count_cells(options: SimulationOptions, log: pl.DataFrame) -> pl.DataFrame:
-    """Impressions and clicks of a log, or of a block of it, by position, columns that make cells, and device."""
+    """Count impressions and clicks of a log, or of a block of it, by position, cell columns and device."""
     cell = ["position", *(column.name for column in options.cell_columns), *(["device"] if options.contexts else [])]
     return log.group_by(cell).agg(impressions=pl.len().cast(pl.Int64), clicks=pl.col("click").cast(pl.Int64).sum())
 
 
 def true_propensities(options: SimulationOptions, counts: pl.DataFrame | None = None) -> pl.DataFrame:
-    """The truth per cell; an empty table without columns where the model has no propensity by cell.
+    """Return the true propensity per cell; an empty table without columns for models without cells.
 
-    Columns: position, those of `cell_columns`, previous_click (UBM only), device (only where there are contexts),
-    propensity (theta relative to position 1 of the same context, on the pages that are most frequent where there are
-    blocks), examination (theta itself).
+    Columns: position, those of `cell_columns`, previous_click (UBM only), device (with contexts only), propensity
+    (theta relative to position 1 of the same context, on the most frequent pages if there are blocks), examination
+    (theta).
 
     Args:
-        options: what is simulated.
-        counts: of the log, see `count_cells`; without them, pages without blocks count as the most frequent.
+        options: options of the simulation.
+        counts: counts of the log, see `count_cells`; by default pages without blocks are taken as the most frequent.
     """
     if options.model not in CELL_MODELS:
         return NONE
@@ -369,10 +366,9 @@ def true_propensities(options: SimulationOptions, counts: pl.DataFrame | None = 
 
 
 def true_parameters(options: SimulationOptions) -> pl.DataFrame:
-    """The shared parameters of models without cells: parameter, position (null where it is the same), value.
+    """Return the shared parameters of models without cells: parameter, position (null if it has no effect), value.
 
-    Beside the model's own parameters there are those that they were made from. An empty table without columns where
-    there are none.
+    Parameters from which the model's own are computed are included. An empty table without columns if there are none.
     """
     values = dict[str, Floats | float]()
     for parameter in shared_parameters(options.model):
@@ -397,11 +393,11 @@ def true_parameters(options: SimulationOptions) -> pl.DataFrame:
 
 
 def true_attractiveness(options: SimulationOptions, world: World | None = None) -> pl.DataFrame:
-    """The truth per (query, document), shown or not: query, doc, segment (if there are several), attractiveness.
+    """Return the truth per (query, document), shown or not: query, doc, segment (if several), attractiveness.
 
-    Where sessions differ in readiness, it is the mean over them. Models have columns of their own instead, or beside
-    it: satisfaction (DBN, SDBN), relevance (trust bias), click_rate (DCTR; RDCTR also has a column position). An empty
-    table without columns where documents do not differ.
+    Attractiveness is the mean over readiness. Some models have other columns instead, or beside it: satisfaction (DBN,
+    SDBN), relevance (trust bias), click_rate (DCTR; RDCTR also has a column position). An empty table without columns
+    if documents do not differ.
     """
     world = world or worlds.random_world(options)
     tables = values_by_pair(options, world)
@@ -410,7 +406,7 @@ def true_attractiveness(options: SimulationOptions, world: World | None = None) 
     pair = query, doc = np.nonzero(world.present)
     by_position = has_rates_by_position(options.model)
     n_rows = options.n_positions if by_position else 1
-    row = np.repeat(np.arange(len(query)), n_rows)  # per pair, or per pair and position
+    row = np.repeat(np.arange(len(query)), n_rows)  # one row per pair, or per pair and position
     columns = {
         "query": world.query_ids.gather(query).gather(row),
         "doc": world.doc_ids.gather(world.start[query] + doc).gather(row),
@@ -428,14 +424,14 @@ def true_attractiveness(options: SimulationOptions, world: World | None = None) 
     return pl.concat(segments, rechunk=True).select(*keys, *tables)
 
 
-SCORES_PER_BLOCK = 2**21  # (session, document) scores that are held at once: 16 MiB an array
+SCORES_PER_BLOCK = 2**21  # (session, document) scores of a block: 16 MiB per array
 FIRST_SECOND = 1_767_571_200  # 2026-01-05 00:00 UTC, a Monday, in seconds since 1970
 _SECONDS_PER_DAY = 86_400
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """A log, and the truth behind it."""
+    """A simulated log with its truth."""
 
     log: pl.DataFrame  # see `simulate_blocks`
     propensities: pl.DataFrame  # see `true_propensities`
@@ -456,18 +452,18 @@ def simulate(options: SimulationOptions, world: World | None = None) -> Simulati
 
 
 def simulate_blocks(options: SimulationOptions, world: World | None = None) -> Iterator[pl.DataFrame]:
-    """Draw a log block by block, in bounded memory; end to end the blocks are `simulate(options, world).log`.
+    """Draw a log block by block, in bounded memory; concatenated, the blocks are `simulate(options, world).log`.
 
-    Columns: session, query, doc, position (Int32, 1-based), click (Int8, 0 or 1), in the order of session and
-    position, list by list. A document's number is its own within its query only. Where the options ask for it, also
-    the columns that make cells (Int32, from 1, of lists; Boolean of blocks), timestamp (rising with the session),
-    segment and device (Int32, from 0), policy ("random" where the page was shuffled, else "ranker"), experiment
-    ("swap 1-5" where the session takes part in one, swapped or not, else null), user (Int32, from 0), team ("A" or
-    "B", which ranker picked the document), rank_a and rank_b (Int32, from 1, the document's rank by each of the two).
+    Columns: session, query, doc, position (Int32, 1-based), click (Int8, 0 or 1), sorted by session, list and position.
+    A document's number is unique within its query only. Depending on the options, also cell columns (Int32, from 1, for
+    lists; Boolean for blocks), timestamp (rising with the session), segment and device (Int32, from 0), policy
+    ("random" for shuffled pages, else "ranker"), experiment ("swap 1-5" in the experiment, swapped or not, else null),
+    user (Int32, from 0), team ("A" or "B", the ranker that picked the document), rank_a and rank_b (Int32, from 1, the
+    document's rank by each ranker).
 
     Args:
-        options: what to simulate.
-        world: the documents and the truth about them; by default one from nothing.
+        options: options of the simulation.
+        world: documents and their truth; by default `random_world`.
     """
     world = world or worlds.random_world(options)
     ranker = Ranker(options, world)
@@ -483,7 +479,7 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
         sessions = draw_sessions(options, number, query, block, shares)
         draws_of_b, teams = deepcopy(rng), dict[str, Integers]()
         doc = ranker.rank(sessions, rng)
-        if options.interleave:  # chance moves both rankings alike: the same scores are the same ranking
+        if options.interleave:  # both rankers use the same random numbers: equal scores give equal rankings
             ranks = np.argsort([doc, ranker_b.rank(sessions, draws_of_b)], axis=2)
             coins = worlds.random_stream(options, worlds.TEAMS, block).integers(2, size=(len(doc), options.n_slots))
             doc, team = team_draft(ranks, coins)
@@ -498,7 +494,7 @@ def simulate_blocks(options: SimulationOptions, world: World | None = None) -> I
 
 
 def _blocks(options: SimulationOptions, scores_per_session: int) -> Iterator[tuple[int, Integers]]:
-    """Split the sessions into blocks, (update, their numbers): before a ranker learns, a block ends."""
+    """Yield (number of the update, numbers of the sessions) for each block; a block ends before an update."""
     size = max(SCORES_PER_BLOCK // scores_per_session, 1)
     n_updates = options.n_updates if options.feedback_strength > 0 else 1
     for update in range(n_updates):
@@ -515,7 +511,7 @@ def _log_frame(
     world: World,
     teams: Mapping[str, Integers],
 ) -> pl.DataFrame:
-    """Lay out sessions, shape (S,), and what they show, shape (S, K), as one row per impression."""
+    """Return one row per impression, from sessions, shape (S,), and their documents and clicks, shape (S, K)."""
     page, slot = (index.ravel() for index in np.indices(doc.shape))
     slots = {name: number.astype(np.int32)[slot] for name, number in options.slots.items()}
     columns: dict[str, object] = {
@@ -526,9 +522,9 @@ def _log_frame(
         "click": click.ravel(),
         **slots,
     }
-    traits: dict[str, pl.Series] = {}  # of sessions beyond their number and query, length S each
+    traits: dict[str, pl.Series] = {}  # further columns of sessions, length S each
     traits |= {column.name: pl.Series(shown) for column, shown in zip(options.blocks, sessions.blocks.T, strict=True)}
-    if options.days:  # to the second, evenly over the days
+    if options.days:  # evenly over the days, in whole seconds
         day, rest = np.divmod(sessions.number * options.days, options.n_sessions)
         second = FIRST_SECOND + day * _SECONDS_PER_DAY + rest * _SECONDS_PER_DAY // options.n_sessions
         traits["timestamp"] = pl.Series(second * 1_000_000).cast(pl.Datetime("us"))

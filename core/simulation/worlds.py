@@ -1,14 +1,13 @@
-"""Worlds: what documents there are, how attractive each one is, and what the ranker thinks of it.
+"""Worlds: queries and documents with their attractiveness and the ranker's scores.
 
-A world from nothing draws attractiveness from a Beta distribution; `judged_world` makes one from labels.
-
-Worlds from graded labels: real queries and documents, attractiveness that follows judged relevance.
+`random_world` draws attractiveness from a Beta distribution; `judged_world` derives it from graded labels of real
+queries and documents:
 
     P(click | examined) = eps + (1 - eps) (2 ** y - 1) / (2 ** y_max - 1)
     score               = w * quality + (1 - w) * noise,    noise ~ U[0, 1] once per (query, document)
 
-where quality is y / y_max, or the prediction of a weak ranker, scaled to 0 .. 1, that was trained on a few labelled
-queries. Sources: Chapelle et al. 2009; Joachims, Swaminathan & Schnabel 2017 and Ai et al. 2018 (a weak ranker logs).
+where quality is y / y_max, or the prediction, scaled to 0 .. 1, of a weak ranker trained on a few labelled queries.
+Sources: Chapelle et al. 2009; Joachims, Swaminathan & Schnabel 2017 and Ai et al. 2018 (a weak ranker logs).
 """
 
 from collections.abc import Callable
@@ -25,44 +24,44 @@ from posbias.core.simulation.options import SimulationOptions
 
 WORLD, SESSION, NOISE, SEGMENT_WORLD, SHOCK, POPULARITY, TRAINING, SATISFACTION, RATES = 0, 1, 2, 3, 4, 5, 6, 7, 8
 SEGMENT, CONTEXT, READINESS, DEPTH, EXPERIMENT, BLOCKS, TEAMS, USERS = 10, 11, 12, 13, 14, 15, 16, 17
-"""Streams of random numbers, so that one feature does not change what another one draws."""
+"""Keys of streams of random numbers: options of one feature do not change the random numbers of another."""
 
 
 def random_stream(options: SimulationOptions, *key: int) -> np.random.Generator:
-    """A source of randomness of its own for each key."""
+    """Return the random generator of a key; generators of different keys are independent."""
     return np.random.default_rng(np.random.SeedSequence(options.seed, spawn_key=key))
 
 
 @dataclass(frozen=True)
 class World:
-    """Queries in the order of their frequency, their documents, and the truth about them.
+    """Queries in the order of their frequency, their documents, and the truth.
 
-    A document is known by its number d within its query; queries with fewer than D documents are padded.
+    Documents are numbered within their query; queries with fewer than D documents are padded.
     """
 
     attractiveness: Floats  # shape (G, Q, D), gamma in [0, 1] by segment, query and document
-    score: Floats  # shape (G, Q, D), what the ranker sorts by, largest first; -inf where there is no document
-    deviation: float  # the standard deviation of the scores, > 0, the unit of the ranker's strength
+    score: Floats  # shape (G, Q, D), the ranker's score, larger is better; -inf for padding
+    deviation: float  # standard deviation of the scores, > 0, the unit of the ranker's strength
     query_ids: pl.Series  # length Q
-    doc_ids: pl.Series  # the documents of all queries, query by query
-    start: Integers  # shape (Q,), where in `doc_ids` the documents of a query start
+    doc_ids: pl.Series  # documents of all queries, query by query
+    start: Integers  # shape (Q,), index in `doc_ids` of the first document of each query
     score_b: Floats | None = None  # shape (G, Q, D), scores of a second ranker, of the same deviation
 
     @property
     def n_docs(self) -> Integers:
-        """The number of documents of each query, shape (Q,)."""
+        """Number of documents of each query, shape (Q,)."""
         return np.count_nonzero(self.present, axis=1)
 
     @property
     def present(self) -> Flags:
-        """The documents that exist, shape (Q, D)."""
+        """Whether a document exists, rather than padding, shape (Q, D)."""
         return self.score[0] > -np.inf
 
 
 def random_world(options: SimulationOptions) -> World:
-    """Draw a world from nothing: gamma ~ attractiveness_scale * Beta(a, b), for every query and document alike.
+    """Draw a world with gamma ~ attractiveness_scale * Beta(a, b) for all queries and documents.
 
-    In each further segment a share of the pairs is drawn anew; the others are those of the first segment.
+    In each further segment gamma is drawn anew for a share of the pairs; the others are as in the first segment.
     """
     n_queries, n_docs = options.n_queries, options.docs_per_query
     shape = (options.segments, n_queries, n_docs)
@@ -90,7 +89,7 @@ def random_world(options: SimulationOptions) -> World:
 def _scores(
     options: SimulationOptions, quality: Floats, draw_noise: Callable[[np.random.Generator], Floats]
 ) -> list[Floats]:
-    """The score w * quality + (1 - w) * noise of each ranker, shape (G, Q, D)."""
+    """Return the score w * quality + (1 - w) * noise of each ranker, each of shape (G, Q, D)."""
     return [
         quality
         if weight == 1
@@ -100,7 +99,7 @@ def _scores(
 
 
 def theta_shocks(options: SimulationOptions, n_queries: int) -> Floats | None:
-    """Log-normal factors of mean 1 on theta by query and position, shape (Q, K); None where there are none."""
+    """Draw log-normal factors of mean 1 on theta by query and slot, shape (Q, K); None without shocks."""
     sigma = options.theta_shock
     if sigma == 0:
         return None
@@ -109,9 +108,10 @@ def theta_shocks(options: SimulationOptions, n_queries: int) -> Floats | None:
 
 
 def block_shares(options: SimulationOptions, n_queries: int) -> Floats:
-    """The share of each query's pages that have a block, shape (Q, B): Beta with a mean m and a deviation s.
+    """Draw the share of each query's pages with a block, shape (Q, B), from a Beta distribution.
 
-    Its parameters are m n and (1 - m) n, with n = m (1 - m) / s^2 - 1; without a deviation it is m throughout.
+    With mean m and standard deviation s, its parameters are m n and (1 - m) n, n = m (1 - m) / s^2 - 1; if s = 0, all
+    shares are m.
     """
     shares = np.empty((n_queries, len(options.blocks)))
     for number, column in enumerate(options.blocks):
@@ -134,14 +134,14 @@ Clicks = NDArray[np.int8]
 def draw_clicks(
     attractiveness: Floats, examination: Floats, rng: np.random.Generator, context: Integers | None = None
 ) -> Clicks:
-    """Draw the clicks on given results pages, from the top down: P(click) = min(examination * attractiveness, 1).
+    """Draw the clicks on results pages, from the top down: P(click) = min(examination * attractiveness, 1).
 
     Args:
-        attractiveness: shape (S, K), >= 0: of the document at each position of each session.
-        examination: in [0, 1]: shape (K,), by position (PBM), or (K, K), by position and by the position of
-            the last click above it, 0 for none (UBM); with `context`, such a table for each of C contexts.
-        rng: source of randomness.
-        context: shape (S,), in 0 .. C - 1, the context of each session.
+        attractiveness: attractiveness at each position of each session, >= 0, shape (S, K).
+        examination: in [0, 1], by position, shape (K,) (PBM), or by position and position of the last click above, 0
+            for none, shape (K, K) (UBM); with `context`, a stack of C such tables.
+        rng: random generator.
+        context: context of each session, in 0 .. C - 1, shape (S,).
 
     Returns:
         Shape (S, K), 0 or 1.
@@ -160,17 +160,17 @@ def draw_clicks(
 
 
 def graded_attractiveness(label: NDArray[np.integer], highest: int, noise: float) -> Floats:
-    """Turn judged labels into click probabilities given examination.
+    """Convert graded labels to click probabilities given examination.
 
     gamma = noise + (1 - noise) (2 ** y - 1) / (2 ** highest - 1)    (Chapelle et al. 2009; Ai et al. 2018)
 
     Args:
-        label: any shape, the grades y in 0 .. highest.
-        highest: the highest grade of the scale, >= 1.
-        noise: in [0, 1], the probability of a click on a document of grade 0.
+        label: grades y in 0 .. highest, any shape.
+        highest: highest grade of the scale, >= 1.
+        noise: probability eps of a click on an examined document of grade 0, in [0, 1].
 
     Returns:
-        Same shape, in [noise, 1].
+        Probabilities in [noise, 1], of the same shape.
     """
     return noise + (1 - noise) * (np.exp2(label) - 1) / (2.0**highest - 1)
 
@@ -181,23 +181,22 @@ HIGHEST_GRADE = 30
 """A higher label is a score, not a grade."""
 
 RIDGE = 0.1
-"""The weak ranker's penalty, relative to the variance of a standardised feature."""
+"""Ridge penalty of the weak ranker, relative to the variance of a standardised feature."""
 
 
 @dataclass(frozen=True)
 class JudgementOptions:
-    """Options of turning labels into clicks and scores."""
+    """Options of the conversion of labels to clicks and scores."""
 
     click_noise: float = 0.1  # eps in [0, 1], the probability of a click on an examined document of grade 0
-    # What the ranker's quality is: `label`, the label itself; `weak`, a prediction from features
-    ranker: Literal["label", "weak"] = "label"
-    ranker_queries: int = 20  # number of labelled queries that the weak ranker is trained on, >= 1
+    ranker: Literal["label", "weak"] = "label"  # quality in scores: the label, or a prediction from features
+    ranker_queries: int = 20  # number of labelled queries to train the weak ranker, >= 1
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Validate.
 
         Raises:
-            UsageError: if an option lies outside its range.
+            UsageError: `click_noise` is no probability.
         """
         if not 0 <= self.click_noise <= 1:
             raise UsageError(f"click_noise is {self.click_noise}; it is a probability, 0 to 1.")
@@ -205,25 +204,26 @@ class JudgementOptions:
 
 @dataclass(frozen=True)
 class Judgements:
-    """Labelled documents of the queries that can fill a page, sorted by query and document."""
+    """Labelled documents of queries with enough documents for a page, sorted by query and document."""
 
     query_ids: pl.Series  # length Q
     n_docs: Integers  # shape (Q,), number of documents of each query, at least as many as positions
-    doc_ids: pl.Series  # length N, the documents of all queries, query by query
+    doc_ids: pl.Series  # length N, documents of all queries, query by query
     label: Integers  # shape (N,), grades >= 0
     features: Floats  # shape (N, F), F may be 0
     queries_left_out: int  # number of queries with fewer documents than positions
 
 
 def usable_judgements(table: pl.DataFrame, n_positions: int) -> Judgements:
-    """Check a table of labels, and keep the queries that have a document for every position.
+    """Validate a table of labels, and retain the queries with a document for every position.
 
     Args:
-        table: query, doc, label; every other numeric column is a feature, in which null and NaN stand for 0.
+        table: query, doc, label; all other numeric columns are features, with 0 for null and NaN.
         n_positions: number of positions K of a page.
 
     Raises:
-        SchemaError: null or repeated (query, doc), labels that are no grades, or no query with enough documents.
+        SchemaError: a null, a repeated (query, doc), a label that is no grade, no query with enough documents, or no
+            grade above 0.
     """
     for name in ("query", "doc", "label"):
         if nulls := table[name].null_count():
@@ -263,31 +263,31 @@ def usable_judgements(table: pl.DataFrame, n_positions: int) -> Judgements:
 
 
 def judged_world(judgements: Judgements, options: SimulationOptions, how: JudgementOptions) -> World:
-    """Make a world from labels.
+    """Draw a world from labels.
 
-    Which query is frequent is drawn. In each further segment, a share of the documents takes the label of another
-    document of its query.
+    The order of queries by frequency is random. In each further segment, a share of the documents has the label of a
+    random document of its query.
 
     Args:
-        judgements: the labels; the world has their queries and documents, whatever the options say.
-        options: the rest: seed, segments, score_weight, attractiveness_scale.
-        how: from labels to clicks and scores.
+        judgements: labels; the world has their queries and documents, not the numbers in the options.
+        options: seed, segments, score weights and attractiveness_scale of the world.
+        how: conversion of labels to clicks and scores.
 
     Raises:
-        UsageError: there are no features, or not enough queries, to train a weak ranker.
+        UsageError: a weak ranker cannot be trained: too few queries, no features, or features that are not finite.
     """
     popular = random_stream(options, POPULARITY).permutation(len(judgements.n_docs))
     start = np.cumsum(judgements.n_docs) - judgements.n_docs
     present: Flags = np.arange(int(judgements.n_docs.max())) < judgements.n_docs[:, None]
     highest = int(judgements.label.max())
-    first, of_document = np.repeat(start, judgements.n_docs), np.repeat(judgements.n_docs, judgements.n_docs)
-    labels = [judgements.label]  # as each segment sees them, shape (N,)
+    first, n_docs = np.repeat(start, judgements.n_docs), np.repeat(judgements.n_docs, judgements.n_docs)
+    labels = [judgements.label]  # labels of each segment, shape (N,)
     for segment in range(1, options.segments):
         rng = random_stream(options, SEGMENT_WORLD, segment)
-        another = judgements.label[first + rng.integers(of_document)]
+        another = judgements.label[first + rng.integers(n_docs)]
         differs = rng.random(len(another)) < options.segment_difference
         labels.append(np.where(differs, another, judgements.label))
-    label = np.array([_by_query(of_segment, present) for of_segment in labels])
+    label = np.array([_by_query(labels_of_segment, present) for labels_of_segment in labels])
     if how.ranker == "weak":
         weak = _by_query(_weak_quality(judgements, options, how.ranker_queries), present)
         quality = np.broadcast_to(weak, label.shape)
@@ -312,14 +312,14 @@ def judged_world(judgements: Judgements, options: SimulationOptions, how: Judgem
 
 
 def _by_query(values: NDArray[_Number], present: Flags) -> NDArray[_Number]:
-    """Lay out values of documents, shape (N,), as (Q, D), with 0 where there is no document."""
+    """Return values of documents, shape (N,), as a table of shape (Q, D), padded with 0."""
     table = np.zeros(present.shape, dtype=values.dtype)
     table[present] = values
     return table
 
 
 def _weak_quality(judgements: Judgements, options: SimulationOptions, n_queries: int) -> Floats:
-    """Predict labels from features by ridge regression on a few queries; scaled to 0 .. 1, shape (N,).
+    """Predict labels from features by ridge regression on `n_queries` queries; scaled to 0 .. 1, shape (N,).
 
     b = (X'X / n + RIDGE I)^-1 X'(y - mean y) / n, the columns of X standardised over all documents.
     """

@@ -1,4 +1,4 @@
-"""Theta from counts: which cells the log can compare, and the algorithms that estimate them.
+"""Estimate theta from counts: the identification of cells, and the conditional and joint estimates.
 
-Standard errors are in `standard_errors`; which algorithm a user can choose is in `estimators`.
+Standard errors are in `standard_errors`, the methods that users can choose in `estimators`.
 """

@@ -32,14 +32,15 @@ NOT_LINKED = "no pair links it to the reference"
 
 @dataclass(frozen=True)
 class Linkage:
-    """Identification of theta in K cells: the reference of each, whether it is identified, and if not, why."""
+    """Identification of theta in K cells."""
 
-    # Shape (K,), the reference cell of each cell: one per group (context); the first cell of a group without any link
+    # Shape (K,), the reference cell of each cell, one per group (context); in a group without links, its first cell
     reference_of: Integers
     identified: Flags  # shape (K,), whether the cell lies in its reference's strongly connected component
-    # K reasons, None for an identified cell. `no clicks`: clicked pairs link it to identified cells, but none of them
-    # was clicked in it; `clicks link one way only`: connected to the reference, but not strongly; `no pair links it to
-    # the reference`: not connected; `the reference asked for is not linked in its context`.
+    # K reasons why a cell is not identified, None for an identified cell. `no clicks`: clicked pairs link it to
+    # identified cells, but none was clicked in it; `clicks link one way only`: connected to the reference, but not
+    # strongly; `no pair links it to the reference`: not connected; `the reference asked for is not linked in its
+    # context`.
     reason: tuple[str | None, ...]
     # Shape (K,), number of clicked pairs shown in this cell and in another cell of its component; for a cell without
     # clicks, in this cell and in an identified cell
@@ -70,12 +71,12 @@ def find_linkage(
 
     Args:
         table: counts per unit (a pair, stratum or signature) and cell.
-        group_of_cell: shape (K,), any numbers: cells of different groups (contexts) share no unit, and each group has
-            its own reference. By default all cells are one group.
+        group_of_cell: number of the group (context) of each cell, shape (K,): cells of different groups share no unit,
+            and each group has its own reference. By default all cells are one group.
         preference: candidates for the reference, best first; by default all cells, in their order. The reference of a
             group is its first candidate that is linked to another cell.
-        by_clicks: whether to prefer candidates of the component with the most clicks, before `preference`.
         within: key columns of a unit other than the pair's, such as the version of the ranker, for the message.
+        by_clicks: whether to prefer candidates of the component with the most clicks, before `preference`.
 
     Raises:
         IdentifiabilityError: there is no click, only one cell, or no candidate is linked to another cell.
@@ -91,15 +92,15 @@ def find_linkage(
         clicks = links.sum_by_cell(links.spread(links.multiplicity) * links.clicks)
         candidates = candidates[np.argsort(-np.bincount(component, clicks)[component][candidates], kind="stable")]
     if not len(candidates):
-        raise IdentifiabilityError(_why_nothing_is_linked(table, int((size > 1).sum()), within))
+        raise IdentifiabilityError(_no_links_message(table, int((size > 1).sum()), within))
     # The first candidate of each cell's group, or its first cell where the group has no candidate:
     # e.g. groups [0, 0, 0, 1, 1], candidates [2, 0] -> [2, 2, 2, 3, 3]
     ordered = np.concatenate([candidates, np.arange(len(group))])
     _, first, number = np.unique(group[ordered], return_index=True, return_inverse=True)
     reference_of: Integers = ordered[first][number[len(candidates) :]]
-    has = np.isin(reference_of, candidates)
-    identified = (component == component[reference_of]) & has
-    lost = ~has & (len(preference) < table.n_cells)
+    has_link = np.isin(reference_of, candidates)
+    identified = (component == component[reference_of]) & has_link
+    lost = ~has_link & (len(preference) < table.n_cells)
     connection = _components(edges, table.n_cells, both_ways=False)  # weakly connected components
 
     def linking(block: CountTable) -> tuple[Floats, ...]:
@@ -118,7 +119,7 @@ def find_linkage(
 
     pairs, clicks, silent_pairs, silent_clicks = links.sum_blocks(linking)
     silent = (silent_pairs > 0) & ~identified & ~np.isin(np.arange(table.n_cells), edges[1])  # never clicked
-    linked = (connection == connection[reference_of]) & has
+    linked = (connection == connection[reference_of]) & has_link
     reasons = np.select([lost, silent, linked], [NO_REFERENCE, NO_CLICKS, ONE_WAY], default=NOT_LINKED)
     return Linkage(
         reference_of=reference_of,
@@ -174,7 +175,7 @@ def _components(edges: tuple[Integers, Integers], n_cells: int, *, both_ways: bo
     return smallest[label]
 
 
-def _why_nothing_is_linked(table: CountTable, n_linked: int, within: Sequence[str]) -> str:
+def _no_links_message(table: CountTable, n_linked: int, within: Sequence[str]) -> str:
     n_shown = len(np.unique(table.cell))
     if n_shown <= 1:
         return (
@@ -211,18 +212,18 @@ def _why_nothing_is_linked(table: CountTable, n_linked: int, within: Sequence[st
     )
 
 
-_UNDERFLOW = 1e-200  # a sum below this may have lost digits
+_UNDERFLOW = 1e-200  # smaller sums may have lost digits
 
 
 @dataclass(frozen=True)
 class LinkedCounts:
     """The part of a table with information about the I identified cells, numbered 0 .. I - 1."""
 
-    table: CountTable  # the units with a click and at least two identified cells
-    cells: Integers  # shape (I,), the identified cells' numbers in the whole table, ascending
-    units: Integers  # the units' numbers in the whole table
-    reference_of: Integers  # shape (I,), each cell's reference, in 0 .. I - 1
-    unit_clicks: Floats  # C_j of each unit, in identified cells, without multiplicity
+    table: CountTable  # J units with a click and at least two identified cells
+    cells: Integers  # shape (I,), numbers of the identified cells in the whole table, ascending
+    units: Integers  # shape (J,), numbers of the units in the whole table
+    reference_of: Integers  # shape (I,), the reference of each cell, in 0 .. I - 1
+    unit_clicks: Floats  # shape (J,), C_j in identified cells, without multiplicity
 
     @property
     def free(self) -> Integers:
@@ -275,10 +276,10 @@ _ROOT_STEPS, _ROOT_PRECISION = 200, 1e-13
 UPPER_TAIL = 0.025
 """Probability above the upper limit of a cell without clicks, as above a 95 % interval."""
 
-# Of conjugate gradients at unit diagonal: the precision, and the iterations as a multiple of the number of unknowns (in
-# exact arithmetic 1 would do)
+# Of conjugate gradients: relative precision, and maximum iterations as a multiple of the number of unknowns (1 in exact
+# arithmetic)
 _PRECISION, _ROUNDS = 1e-10, 4
-_WARM_UP = 8  # scaling steps before Newton: cheap, monotone from any start, and right to an order of magnitude
+_WARM_UP = 8  # scaling steps before Newton's: cheap, monotone from any start, and accurate to an order of magnitude
 _LONGEST_STEP = 8.0  # of a log propensity in one Newton step, so that exp(step) does not overflow
 
 
@@ -287,7 +288,7 @@ class ConditionalFit:
     """Conditional estimate of theta."""
 
     linkage: Linkage
-    log_theta: Floats  # shape (K,), log propensity relative to the reference, whose is 0; NaN where not identified
+    log_theta: Floats  # shape (K,), log propensity, 0 at the reference; NaN where not identified
     converged: bool  # whether the last Newton step was below the tolerance
     iterations: int  # Newton steps taken
     objective: float  # l at the estimate
@@ -301,10 +302,10 @@ class ConditionalFit:
 
     @cached_property
     def inverse(self) -> Floats:
-        """The inverse of the information, shape (F, F).
+        """Inverse of the information, shape (F, F).
 
         Raises:
-            numpy.linalg.LinAlgError: it is singular.
+            numpy.linalg.LinAlgError: the information is singular.
         """
         return linalg.inverse(self.information)
 
@@ -432,9 +433,8 @@ def _links_of_silent_cells(fit: ConditionalFit, table: CountTable) -> Iterator[t
 class Likelihood:
     """Objective l on the identified cells, numbered 0 .. I - 1, its derivatives, and the steps of its maximisation.
 
-    Only differences of beta within the cells of one reference matter. The cell fixed at 0 is here the one with the most
-    clicks (the anchor), not the reference: its gradient has the largest rounding error, which then affects no other
-    cell.
+    Only differences of beta within the cells of one reference matter. Here the cell with the most clicks (the anchor),
+    not the reference, is fixed at 0: its gradient has the largest rounding error, which then affects no other cell.
     """
 
     def __init__(self, linked: LinkedCounts) -> None:

@@ -1,4 +1,4 @@
-"""Joint estimation of examination theta and attractiveness gamma by EM, the textbook algorithm.
+"""Joint maximum likelihood estimation of examination theta and attractiveness gamma by EM.
 
 P(click) = theta_e gamma_j. E-step, for an impression without a click (a click implies both events):
 
@@ -42,7 +42,7 @@ class JointOptions:
     attractiveness_prior: BetaPrior = BetaPrior(0.5, 2.0)  # of every gamma_j
     max_iterations: int = 5_000  # most EM steps, each a pass over the entries; a cycle of SQUAREM has three
     # Converged if a step (or a cycle of SQUAREM) changes no theta by more than this share of the largest theta, and
-    # the objective by no more than this share of itself; 0 takes all steps
+    # the objective by no more than this share of itself; 0 for `max_iterations` steps
     tolerance: float = 1e-8
     accelerate: bool = True  # by SQUAREM, which reaches the same optimum in far fewer steps
 
