@@ -103,7 +103,7 @@ class CountsOfPages:
         statistics: Parts,
         counted: StatisticsPlan,
         cut: date | None,
-        some_pages: pl.LazyFrame | None,
+        page_sample: pl.LazyFrame | None,
         by: str | None,
         engine: Engine,
         progress: Progress,
@@ -114,7 +114,7 @@ class CountsOfPages:
             statistics: counts of the log.
             counted: plan of the counts.
             cut: first day of the later half of the days; None if days are unknown.
-            some_pages: whole pages of the log; None if it has no pages.
+            page_sample: whole pages of the log; None if it has no pages.
             by: column of classes of queries.
             engine: runs over parts.
             progress: receives stages.
@@ -129,7 +129,7 @@ class CountsOfPages:
             counted=counted,
             cut=cut,
             by=by,
-            n_parts=(statistics.number or 1) if some_pages is None else 0,
+            n_parts=(statistics.number or 1) if page_sample is None else 0,
             folder=None if statistics.in_memory else folder,
         )
         with progress.stage("counting", statistics.number) as stage:
@@ -143,8 +143,8 @@ class CountsOfPages:
         cells = pl.concat(part.cells for part in parts).group_by(plan.cell_columns).sum().sort(plan.cell_order)
         if not cells[CLICKS].sum():
             raise SchemaError("no impression was clicked, so there is nothing to predict clicks from.")
-        if some_pages is not None:
-            units, browsed = _sample_pages(some_pages, plan)
+        if page_sample is not None:
+            units, browsed = _sample_pages(page_sample, plan)
         else:
             units, browsed = (pl.concat(frames) for frames in zip(*((p.units, p.browsed) for p in parts), strict=True))
         classes = pl.concat(part.classes for part in parts)
@@ -221,10 +221,10 @@ def _sample_queries(rows: pl.DataFrame, parts: int = 1) -> pl.DataFrame:
     return rows.filter(pl.col(QUERY).hash(_SEED) % one_in == 0) if one_in > 1 else rows
 
 
-def _sample_pages(some_pages: pl.LazyFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _sample_pages(page_sample: pl.LazyFrame, plan: StatisticsPlan) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Units, one per page, and counts by position and last click above, of sampled queries."""
     browsing = by_browsing(plan)
-    rows = browsing.with_cells_in_memory(_sample_queries(some_pages.collect(engine="streaming")))
+    rows = browsing.with_cells_in_memory(_sample_queries(page_sample.collect(engine="streaming")))
     rows = rows.with_columns(pl.lit(1, pl.Int64).alias(IMPRESSIONS), pl.col(CLICK).cast(pl.Int64).alias(CLICKS))
     browsed = rows.group_by(QUERY, DOC, *browsing.cell_columns).agg(pl.col(IMPRESSIONS, CLICKS).sum())
     units = plan.with_cells_in_memory(rows)

@@ -412,12 +412,12 @@ def days_of_statistics(statistics: Sequence[Statistics]) -> Days | None:
 
 def count_pages(read: ReadLog, plan: StatisticsPlan) -> PageTotals | None:
     """Sum clicks by page; None without pages or with weighted impressions."""
-    if read.some_pages is None or plan.weighted:
+    if read.page_sample is None or plan.weighted:
         return None
     within = pl.lit(True) if plan.max_position is None else pl.col(POSITION) <= plan.max_position
     clicks = (pl.col(CLICK).cast(pl.Int64) * within).sum().alias(CLICKS)
     by_page = (
-        read.some_pages.group_by(SESSION)
+        read.page_sample.group_by(SESSION)
         .agg(clicks)
         .select(
             pages=pl.len(),

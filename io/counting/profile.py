@@ -104,7 +104,7 @@ def sample_of_pages(read: ReadLog, most: int, *, of_queries: bool = False) -> pl
 
     If pages have several queries, sessions are sampled, so that pages stay whole.
     """
-    pages = read.some_pages
+    pages = read.page_sample
     if pages is None:
         return None
     one_in = -(-pages.select(pl.len()).collect(engine="streaming").item() // most)
@@ -115,7 +115,7 @@ def sample_of_pages(read: ReadLog, most: int, *, of_queries: bool = False) -> pl
 
 def pages_to_test(read: ReadLog | None, plan: StatisticsPlan) -> CountedPages | None:
     """Count a sample of whole pages by the clicks above; None without pages or with weighted impressions."""
-    pages = None if read is None or plan.weighted else read.some_pages
+    pages = None if read is None or plan.weighted else read.page_sample
     if pages is None:
         return None
     sample = sample_rows([pages], ROWS_TO_TEST)[0]

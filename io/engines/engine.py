@@ -91,7 +91,7 @@ class ReadLog(ABC):
 
     @property
     @abstractmethod
-    def some_pages(self) -> pl.LazyFrame | None:
+    def page_sample(self) -> pl.LazyFrame | None:
         """Whole pages: all of a small log, else the pages of a sample of queries; None without a session column."""
 
     @property

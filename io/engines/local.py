@@ -255,7 +255,7 @@ class LocalReadLog(engine.ReadLog):
 
     scratch: Path  # directory for temporary files
     frames: tuple[pl.LazyFrame, ...]  # canonical impressions, each query in one frame
-    some_pages: pl.LazyFrame | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
+    page_sample: pl.LazyFrame | None = None  # pyright: ignore[reportIncompatibleMethodOverride]
     in_order: Sequence[pl.LazyFrame] = ()  # pyright: ignore[reportIncompatibleMethodOverride]
     stored: Buckets | None = None  # buckets on disk whose accepted rows are exactly those of `frames`
     n_parallel: int = 1  # number of buckets processed at once
@@ -467,9 +467,9 @@ class LocalEngine(engine.Engine):
             faulty = self._reject_pages(log, all_pages, faulty, lost, good.height, rejected)
             totals = engine.add_lost_clicks(replace(totals, page_ends=ends), faulty)
             good = _without_pages(good.lazy(), faulty).collect() if faulty.height else good
-        some_pages = good.lazy() if log.has_sessions else None
+        page_sample = good.lazy() if log.has_sessions else None
         outcome = log, plan, rows.height, rejected | repeats, totals, log.joined_clicks()
-        return LocalReadLog(*outcome, self.scratch, (good.lazy(),), some_pages, (good.lazy(),))
+        return LocalReadLog(*outcome, self.scratch, (good.lazy(),), page_sample, (good.lazy(),))
 
     def _split(
         self,
@@ -504,7 +504,7 @@ class LocalEngine(engine.Engine):
                 repeats.update(engine.rows_by_reason(left_out))
                 totals = engine.add_lost_clicks(totals, left_out)
         is_first = [bucket < _n_first_buckets(log, n_buckets) for bucket in buckets.occupied]
-        in_order, some_pages = frames, None
+        in_order, page_sample = frames, None
         intact = bool(frames) and not log.docs_once
         if log.has_sessions and frames:
             checked = frames if all_pages else buckets.with_session
@@ -527,7 +527,7 @@ class LocalEngine(engine.Engine):
             retained = pl.col(SESSION).is_not_null() if all_pages else _retains_session(log, n_buckets)
             in_order = [frame.filter(retained) for frame in checked]
             in_order = in_order if log.page_rules.several_queries else _first_if_enough_queries(in_order, is_first)
-            some_pages = pl.concat(in_order)
+            page_sample = pl.concat(in_order)
         else:
             in_order = _first_if_enough_queries(in_order, is_first)
         if log.has_sessions and not (keep_sessions or log.docs_once):
@@ -535,7 +535,7 @@ class LocalEngine(engine.Engine):
         n_parallel = self._n_parallel(log.estimated_rows // n_buckets * sizes[1])
         outcome = log, plan, read, rejected | repeats, totals, log.joined_clicks()
         stored = buckets if intact else None
-        return LocalReadLog(*outcome, self.scratch, tuple(frames), some_pages, tuple(in_order), stored, n_parallel)
+        return LocalReadLog(*outcome, self.scratch, tuple(frames), page_sample, tuple(in_order), stored, n_parallel)
 
     def _write_buckets(
         self, log: Log, n_buckets: int, row_bytes: int, with_session: pl.Expr | None, on_rows: RowCounter | None

@@ -150,7 +150,7 @@ class SparkReadLog(engine.ReadLog):
             return replace(by_query, frame=self.engine.persist(by_query.frame))
 
     @property
-    def some_pages(self) -> pl.LazyFrame | None:
+    def page_sample(self) -> pl.LazyFrame | None:
         """Pages of a sample of queries, collected here; of a sample of sessions if few queries hold most rows."""
         if not self.log.has_sessions:
             return None

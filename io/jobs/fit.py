@@ -340,7 +340,7 @@ class CellFit:
         doubted = tests is not None and bool(tests.rejected or counted.plan.model.beside_position)
         if doubted and self.compare is not False:
             with result.progress.stage("looking at other click models"):
-                pages = read.some_pages if read is not None and can_compare(counted.plan) else None
+                pages = read.page_sample if read is not None and can_compare(counted.plan) else None
                 sample = None if pages is None else sample_rows([pages], ROWS_TO_TEST // 2)[0]
                 if sample is not None and sample.height:
                     others = compare_models(sample, counted.plan.model.name)

@@ -97,10 +97,10 @@ def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Eng
     name_propensities(fitted, result)
     chosen = choose_propensities(fitted.theta.propensities, "smooth")
     with _open_inputs(job, given, engine, result) as opened:
-        (plan, statistics, rankings, days, pages, some_pages), table = opened, chosen.table
+        (plan, statistics, rankings, days, pages, page_sample), table = opened, chosen.table
         variance = None if pages is None else pages.variance
         cut = days[len(days) // 2] if len(days) > 1 else None
-        counts = CountsOfPages.of(statistics, plan, cut, some_pages, given.by, engine, result.progress)
+        counts = CountsOfPages.of(statistics, plan, cut, page_sample, given.by, engine, result.progress)
     _check_ranks(counts, pages)
     if fitted.plan.model.needs_session:
         by, covariance = theta_by_position(counts, engine, result.progress)
@@ -260,7 +260,7 @@ def _open_inputs(job: Job, given: PredictionOptions, engine: Engine, result: Res
     _check_days(days, given)
     plan = replace(read.plan, model=by_position(read.plan).model)  # last clicks are counted on sampled pages only
     parts = PartsWithFacts(read.statistics(plan))
-    yield plan, parts, rankings, days, count_pages(read, read.plan), read.some_pages
+    yield plan, parts, rankings, days, count_pages(read, read.plan), read.page_sample
     result.faults += faults_of_log(read, parts.facts, plan)
 
 
