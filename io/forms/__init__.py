@@ -1,6 +1,6 @@
-"""The raw files of known sources, which hold queries and events and no rows of impressions.
+"""Recognition of logs, and raw files of known sources: queries and events, not rows of impressions.
 
-A source is one file here: a class below `Form`. A line in `core/choices.py` names it.
+A source is a subclass of `Form`, named by a line in `core/choices.py`.
 """
 
 from posbias.core.choices import FORMS, Room
@@ -14,5 +14,5 @@ form_names, get_form = _FORMS.names, _FORMS.get
 
 
 def forms() -> list[Form]:
-    """The forms, in that order."""
+    """Return all forms, in the order of `core/choices.py`."""
     return list(_FORMS.plugins.values())

@@ -1,4 +1,4 @@
-"""Click logs as people have them: files, folders, headers, quotes, days, and the rows that are bad.
+"""Click logs: their files, dialects, columns, days, invalid rows and faults.
 
 A log is opened and described here; the engines read it.
 """

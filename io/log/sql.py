@@ -118,13 +118,13 @@ def sql_counted_from(column: str, shift: int, condition: str) -> str:
 
 
 def sql_negated(column: str) -> str:
-    """The option that reads the numbers of a column with the opposite sign, for messages."""
+    """Return the option that negates a column of numbers."""
     name = sql_name(column)
     return sql_option(f"SELECT * REPLACE (-CAST({name} AS BIGINT) AS {name}) FROM {VIEW}")
 
 
 def sql_of_places(page: Sequence[str], position: str, base: int) -> str:
-    """The option that numbers the rows of each page from `base` on in the order of their positions, for messages."""
+    """Return the option that numbers the rows of each page from `base` on, in the order of their positions."""
     name, by = sql_name(position), ", ".join(map(sql_name, page))
     place = f"row_number() OVER (PARTITION BY {by} ORDER BY CAST({name} AS BIGINT))"
     place = place if base == 1 else f"{place} + {base - 1}"

@@ -1,4 +1,1 @@
-"""Where things lie: paths, URLs, object stores, and local copies of objects.
-
-What the bytes mean is for the rooms above.
-"""
+"""Paths, URLs, object stores, local copies of objects, and temporary files, whatever their content."""

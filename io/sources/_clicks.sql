@@ -1,13 +1,13 @@
--- The last step of every source whose clicks stand apart from impressions: what becomes of each click.
+-- The join of clicks to impressions, which is the last step of every source with separate clicks. It reads
 --
---   shown   impressions of pages that are used: page, doc, visit (what a click that names no page is joined by), instant
---           (their order in time, each another), moment, key, turn (their order in the log), and place, the position
---           that clicks may contradict
---   clicks  n (their order in the log), outcome (null where impressions decide it), page, visit, doc, key, instant,
---           moment, place (the position that they name) and said (the place that they must have, null where any will do)
+--   shown   impressions of used pages: page, doc, visit (key of clicks without a page), instant (distinct number in the
+--           order of time), moment, key, turn (number in the order of the log), and place, the position that clicks
+--           may contradict
+--   clicks  n (number in the order of the log), outcome (null where impressions decide it), page, visit, doc, key,
+--           instant, moment, place (the stated position) and said (the required place, null for any)
 --   used    pages that are used
---   known   pages that are recorded, whether or not they are used
---   decided outcome, action, file and line of the records that are no clicks, and of those whose outcome is no click's
+--   known   pages that are recorded, used or not
+--   decided outcome, action, file and line of records that are no clicks, and of clicks that are not joined here
 CREATE TABLE open_clicks AS SELECT * EXCLUDE (outcome) FROM clicks WHERE outcome IS NULL;
 CREATE TABLE clicked AS
     SELECT DISTINCT page, doc, place FROM shown SEMI JOIN (FROM open_clicks WHERE page IS NOT NULL) USING (page, doc);

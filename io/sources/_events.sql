@@ -4,11 +4,14 @@
 -- fatal: rows without a time that can be read (--page-time)
 -- outcome: impressions that were seen before
 --
--- A table of events: its impressions, each once, and its clicks. `events` holds a row for each: n, file and line (its
--- place), kind, outcome (null where other rows decide it), action, moment (microseconds), time, visit, query, doc,
--- position, place (the position as a number), and the columns of the log; `paged` the impressions with
--- their page, and `clicks_of_pages` the clicks, with none where they are joined by time.
--- Rows without an id are for the rules of rows to judge.
+-- Impressions, without repetitions, and clicks of a table of events. It reads
+--
+--   events           n, file, line, kind, outcome (null where other rows decide it), action, moment (microseconds), time,
+--                    visit, query, doc, position, place (the position as a number), and the columns of the log
+--   paged            impressions with their page
+--   clicks_of_pages  clicks with their page; empty where clicks are joined by time
+--
+-- Rows without an id stay, and are rejected as invalid rows.
 CREATE TABLE impressions AS
     SELECT p.*, CASE
         WHEN f.n IS NOT NULL OR page IS NULL OR query IS NULL OR doc IS NULL OR position IS NULL THEN 'impressions'

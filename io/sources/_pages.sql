@@ -12,17 +12,17 @@
 -- outcome: pages that were seen before
 -- outcome: pages whose id has another query or list as well
 --
--- Sources each of whose lines is a page with what it showed, a click, or something else. `lines` holds them:
+-- Sources with a line for each page, with its documents, and for each click. `lines` has the columns
 --
---   n, file, line     the order of lines, and the place of each
---   kind, outcome     'page' or 'click', or else why it is not read
---   action            what its writer calls it, where that is of interest
---   key               what it has in common with all that belong together: the page, or the session
+--   n, file, line     number of the line over all files, its file and its number there
+--   kind, outcome     'page' or 'click', or else the reason why the line is not used
+--   action            the source's name of the event, if it is reported
+--   key               the page or session, within which clicks are joined
 --   page              null for a click that is joined by `visit`
---   visit             what such a click has in common with its page
---   query, docs, first  what a page showed, from the top, and the position of the first of them
---   doc               what was clicked
---   timestamp, user, session  further columns of the log
+--   visit             key of the join for such a click
+--   query, docs, first  query of a page, its documents from the top, and the position of the first one
+--   doc               the clicked document
+--   timestamp, user, session  additional columns of the log
 -- include: _times.sql
 CREATE TABLE parsed AS
     SELECT * EXCLUDE (outcome), coalesce(moment, 0) * 9223372036854775808::HUGEINT + n AS instant, CASE
