@@ -125,7 +125,7 @@ class CrossFoldTrees:
         for trees, training, testing in zip(self._trees, self._training, self._testing, strict=True):
             if trees.grow(lambda scores, rows=training: gradients(rows, scores)):
                 grown = True
-                self.scores[testing] = trees.scores_apart()[0]
+                self.scores[testing] = trees.validation_scores()[0]
         self.rounds += grown
         return grown
 

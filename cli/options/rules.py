@@ -237,11 +237,11 @@ def needs_learner(o: Situation, option: str) -> str | None:
     """Return why propensities, or rows placed at random, have no effect on a learner."""
     if "learner" not in o.values:
         return None
-    from posbias.core.learners.learning import get_learner, learners_from_randomized
+    from posbias.core.learners.learning import get_learner, randomized_learners
 
     learner = get_learner(o.learner)
     if option == "randomized_where":
-        names = ", ".join(learners_from_randomized())
+        names = ", ".join(randomized_learners())
         return None if learner.needs_randomized else f"it applies only to --learner {names}"
     if learner.theta_for is not None and not o.values[learner.theta_for]:
         return f"--learner-options {learner.theta_for}=false takes no propensities"

@@ -28,7 +28,7 @@ from posbias.core.learners.learning import (
     LearningData,
     balance_weights,
     get_learner,
-    with_fewer_negatives,
+    sample_negatives,
 )
 from posbias.core.learners.models import FactorModel, RowModel
 from posbias.core.serving.formats import VERSIONS, listed
@@ -53,7 +53,7 @@ _AGAINST = {NAIVE: "naive clicks", LOGGED: "the log's own order"}
 
 def _facts(learned: Learned, data: LearningData, measure: str) -> list[str]:
     """Return sentences on the training data, the loss of the last round, and the choice of the penalty."""
-    held_out = f", {len(data.apart):,} of them held out" if len(data.apart) else ""
+    held_out = f", {len(data.validation):,} of them held out" if len(data.validation) else ""
     facts = [f"learnt from {data.n_documents:,} documents of {int(data.query[-1]) + 1:,} queries{held_out}"]
     curve = learned.curve
     if curve.height:
@@ -231,7 +231,7 @@ def learn(
     if data.randomized is not None and not data.randomized.n_entries:
         placed = " or ".join(map(str, counted.plan.randomized))
         raise IdentifiabilityError(f"no row has {placed} (--randomized-where), so there is nothing to learn from.")
-    sampled = with_fewer_negatives(data, share, given.seed)
+    sampled = sample_negatives(data, share, given.seed)
     with result.progress.stage("learning", _rounds(learner, options), unit="rounds") as stage:
         learned = learner.learn(sampled, options, stage.advance)
     if learned.propensities is not None:
@@ -246,7 +246,7 @@ def learn(
     about = {"name": learner.name, "reference": learner.reference, "measure": learner.measure, **learned.report}
     if "balance" in learner.takes:
         about["balance"] = balance
-    sizes = {"documents": data.n_documents, "held_out": len(data.apart), "queries": int(data.query[-1]) + 1}
+    sizes = {"documents": data.n_documents, "held_out": len(data.validation), "queries": int(data.query[-1]) + 1}
     result.content |= {"learner": about, "model": section, "documents": sizes, "features": documents.report}
     result.facts += [*_facts(learned, data, learner.measure), *_BALANCES.get(balance, [])]
     chosen = _choice_reasons(learned.report["chosen"]) if "chosen" in learned.report and not leaks else []

@@ -92,14 +92,14 @@ def learn_blend(_: Learner, data: LearningData, options: LearningOptions, on_rou
         models.append(ModelText.parse(of_one.model.text))
         factors.append(choice.slope * choice.shares[name] / deviation if deviation > _TINY else 0.0)
         logits += factors[-1] * scores
-    alike = np.ones((len(data.learnt), 1))
-    constant = float(calibration(losses[0], alike, logits[data.learnt])[0])
+    alike = np.ones((len(data.training), 1))
+    constant = float(calibration(losses[0], alike, logits[data.training])[0])
     summed = scaled_sum(models, factors, constant)
     text = replace(summed, head=summed.head | {"objective": learning.PROBABILITY}).complete()
     rounds = Rounds(None)
     fits = [
         loss.per_impression(constant + logits[some])
-        for loss, some in zip(losses, (data.learnt, data.apart), strict=True)
+        for loss, some in zip(losses, (data.training, data.validation), strict=True)
         if len(some)
     ]
     rounds.add(len(summed.trees), fits[0], fits[1] if len(fits) > 1 else None)
@@ -136,7 +136,7 @@ def learn_blend(_: Learner, data: LearningData, options: LearningOptions, on_rou
 
 def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRound) -> HeldOut | None:
     """Scores of documents by rankers that were learnt on other queries; None where there are too few queries."""
-    data, options = data.take(data.learnt), replace(options, early_stopping=None)
+    data, options = data.take(data.training), replace(options, early_stopping=None)
     n_queries, share = int(data.query[-1]) + 1, min(1.0, _MOST_DOCUMENTS / data.n_documents)
     kept = np.random.default_rng(options.seed).random(n_queries) < share if share < 1 else np.ones(n_queries, np.bool_)
     data = data.take(np.flatnonzero(kept[data.query]))
@@ -153,7 +153,7 @@ def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRo
         for number in range(FOLDS):
             held_out = fold == number
             learnt = np.flatnonzero(~held_out)
-            teacher, logits = trees.taught(replace(data, held_out=held_out), options, on_round)
+            teacher, logits = trees.teacher_logits(replace(data, held_out=held_out), options, on_round)
             with_ranker[held_out] = logits[held_out]
             part, rows = data.take(learnt), features.rows[np.flatnonzero(held_out)]
             models = {name: learner.learn(part, options, on_round).model for name, learner in _OTHERS.items()}
@@ -194,7 +194,7 @@ def choose(held_out: HeldOut | None) -> Choice:
     shares = {BLEND[0]: 1 - share, BLEND[1]: share}
     blend = _standardised(sum((part * by_ranker[name] for name, part in shares.items()), np.zeros(1)), data.query)
     names, scores = [*_CANDIDATES], [blend, *by_ranker.values()]
-    evaluation = evaluation_of(data, scores)
+    evaluation = evaluate_rankings(data, scores)
     better = {name: evaluation.difference(number, 1, clicked.DCG, "ips") for number, name in enumerate(names, start=2)}
     errors = {name: value.value / value.std_error for name, value in better.items() if value.std_error > 0}
     best, ranking = max(errors, key=lambda name: errors[name], default=NAIVE), 1
@@ -214,7 +214,7 @@ def choose(held_out: HeldOut | None) -> Choice:
     return Choice(shares, kappa, int(data.query[-1]) + 1, gains, max(float(slope), _TINY), is_single)
 
 
-def evaluation_of(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
+def evaluate_rankings(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
     """Rankings 1, 2, ... of the documents of queries by scores, each of shape (D,), and the log's own, number 0."""
     counts = data.weighted
     document = counts.unit_of_entry

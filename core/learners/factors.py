@@ -1,32 +1,30 @@
-"""Factors of queries (users) and documents (items), learnt by gradients of a loss of scores; no features.
+"""Matrix factorisation: factors of queries (users) and documents (items), without features.
 
     f(q, d) = m + b_q + b_d + u_q . v_d          minimise loss(f) + lambda / 2 (|b|^2 + |u|^2 + |v|^2)
 
 `factors`: the likelihood of clicks, theta given, P(click | q, d, e) = theta_e / (1 + exp(-f)). `mf`: the squared error
-of click rates, each pair as often as it was shown, no theta. `propensity-mf`: the squared error, clicks weighted by 1 /
-theta. Weights make the variance of clicks greater by about the mean of 1 / theta over impressions, so that the
-penalties to choose from are greater by that. The losses are `ClickLikelihood` and `SquaredError`.
+of click rates, weighted by impressions, without theta. `propensity-mf`: the squared error, clicks weighted by 1 /
+theta. These weights increase the variance of clicks by about the mean of 1 / theta over impressions, by which the
+candidate penalties are scaled. The losses are `ClickLikelihood` and `SquaredError`.
 
-`cause`: factors of what clicks would be under random exposure, those of all documents, moved by the rows placed at
-random.
+`cause`: factors of clicks under random exposure, regularised towards those of the logging ranker's rows.
 
     f_c(q, d) = m_c + b_q + b_d + u_q . v_d            control: rows of the logging ranker
     f_t(q, d) = m_t + b_q + a_d + u_q . w_d            treatment: rows that were placed at random
 
     minimise  L_c(f_c) + L_t(f_t) + lambda / 2 (|b_q, b_d, a_d|^2 + |u, v, w|^2) + delta / 2 (|w - v|^2 + |a - b_d|^2)
 
-L is the logistic loss of clicks. Both tasks share the users. Few rows at random move a document where they must, and
-leave it where the many others put it. This is CausE-prod of the paper: a control and a treatment vector for each
-document. Scores are those of the treatment vectors (CausE-prod-T), or with `vectors=control` of the control vectors
-(CausE-prod-C); then rows at random matter by the users that both tasks share, and by the tie. CausE-avg has one control
-vector for all documents, towards which nothing of what the logging ranker's rows say of each could be carried over. The
-distance is squared, or with `tie_distance=absolute` delta (|w - v|_1 + |a - b_d|_1), as in the paper's code.
-Positions and propensities do not enter.
+L is the logistic loss of clicks. Both tasks share the user factors. This is CausE-prod of the paper: a control and a
+treatment vector for each document. Scores are those of the treatment vectors (CausE-prod-T), or with `vectors=control`
+of the control vectors (CausE-prod-C), on which rows at random act through the shared users and the tie. CausE-avg of
+the paper is not implemented: its single control vector for all documents would carry over nothing specific to a
+document. The distance is squared, or with `tie_distance=absolute` delta (|w - v|_1 + |a - b_d|_1), as in the paper's
+code. Positions and propensities are not used.
 
-Every step of Adam sees all documents. A query that is held out has no bias and no factors: validation says how well
-documents are ranked for users that were never seen. Unless it is named, lambda is that of `PENALTIES` with which the
-factors of four fifths of the impressions predict the other fifth best. Beyond some lambda the minimum has u = v = 0
-(|u|^2 + |v|^2 over all u v' = X is twice the nuclear norm of X), and every query has the same list.
+Every step of Adam uses all documents. Held-out queries have no bias and no factors: validation measures the ranking for
+unseen users. Unless given, lambda is the value of `PENALTIES` with which the factors of four fifths of the impressions
+predict the remaining fifth best. Beyond some lambda the minimum has u = v = 0 (|u|^2 + |v|^2 over all u v' = X is twice
+the nuclear norm of X), and every query has the same list.
 
 Sources: Koren, Bell & Volinsky 2009 (the factors); Srebro, Rennie & Jaakkola 2005 (the nuclear norm); Wang et al. 2018
 (the likelihood); Schnabel, Swaminathan, Singh, Chandak & Joachims 2016 and, for clicks, Saito et al. 2020
@@ -48,19 +46,22 @@ from posbias.core.learners.models import Adam, FactorModel
 
 _OPTIONS = ("factors", "regularization", "steps")
 _RATE = 0.02
-_SPREAD = 0.1  # of the factors at the start
-_APART = 0.2  # of the impressions, to choose the penalty by
+_INITIAL_SD = 0.1  # of the factors
+_APART = 0.2  # share of the impressions for the choice of the penalty
 _LEAST_FACTORS = 0.01
-"""Share of the largest bias of a document that |u_q . v_d| must come to somewhere for factors not to be zero."""
+"""Factors are zero unless some |u_q . v_d| exceeds this share of the largest bias of a document."""
 
 _TIED = ("item_bias", "item_factors")
 
 TIES: Mapping[TieDistance, Callable[[Floats], Floats]] = {"squared": lambda apart: apart, "absolute": np.sign}
-"""The derivative of half the squared distance, and of the absolute one, by a difference."""
+"""Derivatives by the difference of half the squared, and of the absolute distance."""
 
 
 def tables(learner: Learner, data: LearningData) -> list[CountTable]:
-    """The counts of each task, the last one judged: of two, rows of the logging ranker, and those placed at random."""
+    """The counts of each task, the last of which is evaluated: rows of the logging ranker, and rows placed at random.
+
+    A single task for learners that do not distinguish them.
+    """
     if not learner.needs_randomized:
         return [data.counts]
     if data.randomized is None:
@@ -69,42 +70,44 @@ def tables(learner: Learner, data: LearningData) -> list[CountTable]:
 
 
 def learn_factors(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-    """Find factors with the penalty that is named, or with the one that predicts impressions apart best.
+    """Learn factors with the given penalty, or with the penalty of best prediction.
 
     Returns:
-        In the report, `regularization` and what it was chosen by. A warning where no factors predict better.
+        `regularization` and how it was chosen in the report; a warning if predictions are better without factors.
 
     Raises:
-        IdentifiabilityError: the factors are zero, or no impression could be set apart.
+        IdentifiabilityError: the factors are zero, or there are too few impressions to choose the penalty.
     """
     if learner.needs_randomized:
-        placed = tables(learner, data)[1]
-        if not placed.take(data.learnt).impressions.any():
+        randomized = tables(learner, data)[1]
+        if not randomized.take(data.training).impressions.any():
             raise IdentifiabilityError("no row that is learnt from was placed at random (--randomized-where).")
-        if options.early_stopping is not None and not placed.take(data.apart).impressions.any():
+        if options.early_stopping is not None and not randomized.take(data.validation).impressions.any():
             raise IdentifiabilityError(
                 "--early-stopping: no row of a held-out query was placed at random (--randomized-where). Hold more out "
                 "with --validation, or leave it out."
             )
-    counts, theta = learner.examined(data)
+    counts, theta = learner.counts_and_theta(data)
     log, penalty = replace(data, counts=counts), options.regularization
     report, warnings = dict[str, Any](), learning.Warnings()
 
     def fit(log: LearningData, penalty: float) -> tuple[FactorModel, Rounds]:
-        """Take steps of Adam, and keep the best."""
-        by_task, query, item = tables(learner, log), log.query[log.learnt], _items(log)[log.learnt]
-        losses = [learner.fits(table.take(log.learnt), theta) for table in by_task]
-        held_out = learner.fits(by_task[-1].take(log.apart), theta)
+        """Take steps of Adam, and return the model of the best round."""
+        by_task, query, item = tables(learner, log), log.query[log.training], _items(log)[log.training]
+        losses = [learner.fits(table.take(log.training), theta) for table in by_task]
+        held_out = learner.fits(by_task[-1].take(log.validation), theta)
         parameters = start(log, [loss.start() for loss in losses], options)
         ranks_by = 0 if options.vectors == "control" else -1
-        adam, rounds, kept = Adam(parameters, _RATE), Rounds(options.early_stopping), model_of(parameters, ranks_by)
+        adam, rounds, kept = Adam(parameters, _RATE), Rounds(options.early_stopping), task_model(parameters, ranks_by)
         for number in range(1, options.steps + 1):
             by_score = [
-                loss.gradients(model_of(parameters, task).scores(query, item))[0] for task, loss in enumerate(losses)
+                loss.gradients(task_model(parameters, task).scores(query, item))[0] for task, loss in enumerate(losses)
             ]
             adam.step(gradients(parameters, query, item, by_score, penalty, options))
-            model = replace(model_of(parameters, ranks_by), mean=float(parameters["mean"][-1]))  # of what is judged
-            value = held_out.per_impression(_scores(model, log, log.apart)) if held_out.impressions.any() else None
+            model = replace(
+                task_model(parameters, ranks_by), mean=float(parameters["mean"][-1])
+            )  # the evaluated one
+            value = held_out.per_impression(_scores(model, log, log.validation)) if held_out.impressions.any() else None
             rounds.add(number, losses[-1].per_impression(model.scores(query, item)), value)
             kept = model if rounds.best == number else kept
             on_round()
@@ -129,7 +132,7 @@ def _choose(
     seed: int,
     learn: Callable[[LearningData, float], tuple[FactorModel, Rounds]],
 ) -> tuple[float, dict[str, Any], learning.Warnings]:
-    """The penalty that predicts impressions apart best, what it was chosen by, and a warning."""
+    """The penalty whose factors predict the impressions apart best, figures for the report, and a warning."""
     apart = impressions_apart(log, tables(learner, log)[-1], seed)
     if not apart.impressions.any():
         raise IdentifiabilityError(
@@ -139,12 +142,12 @@ def _choose(
     rest = replace(log, counts=log.counts.subtract(apart))
     if learner.needs_randomized and log.randomized is not None:
         rest = replace(rest, randomized=log.randomized.subtract(apart))
-    of_weights, shown = log.counts.impressions / theta[log.counts.cell], log.counts.impressions.sum()
-    scale = float(of_weights.sum() / max(shown, 1.0)) if learner.fits is learning.SquaredError else 1.0
-    loss, tried = learner.fits(apart.take(log.learnt), theta), dict[float, tuple[float, bool]]()
-    for penalty in (scale * one for one in PENALTIES):
+    weights, shown = log.counts.impressions / theta[log.counts.cell], log.counts.impressions.sum()
+    scale = float(weights.sum() / max(shown, 1.0)) if learner.fits is learning.SquaredError else 1.0
+    loss, tried = learner.fits(apart.take(log.training), theta), dict[float, tuple[float, bool]]()
+    for penalty in (scale * candidate for candidate in PENALTIES):
         model, _ = learn(rest, penalty)
-        tried[penalty] = loss.per_impression(_scores(model, log, log.learnt)), _has_factors(model, log)
+        tried[penalty] = loss.per_impression(_scores(model, log, log.training)), _has_factors(model, log)
     with_factors = {penalty: value for penalty, (value, has) in tried.items() if has}
     if not with_factors:
         raise _no_factors(f"at every penalty from {min(tried):g} to {max(tried):g}", min(tried))
@@ -154,7 +157,7 @@ def _choose(
     chosen_by: dict[str, Any] = {
         "impressions_apart": float(loss.impressions.sum()),
         "fits": len(tried) + 1,
-        "tried": [{"regularization": one, "value": value, "factors": has} for one, (value, has) in tried.items()],
+        "tried": [{"regularization": key, "value": value, "factors": has} for key, (value, has) in tried.items()],
     }
     return penalty, chosen_by, {} if chosen >= best else {"factors-do-not-help": figures}
 
@@ -170,9 +173,9 @@ def _scores(model: FactorModel, data: LearningData, documents: Integers) -> Floa
 
 
 def _has_factors(model: FactorModel, data: LearningData) -> bool:
-    """Return whether factors move any document by more than `_LEAST_FACTORS` of the largest bias."""
-    moved = replace(model, mean=0.0, query_bias=0 * model.query_bias, item_bias=0 * model.item_bias)
-    largest = np.abs(_scores(moved, data, data.learnt)).max(initial=0.0)
+    """Return whether some |u_q . v_d| exceeds `_LEAST_FACTORS` of the largest bias."""
+    without_bias = replace(model, mean=0.0, query_bias=0 * model.query_bias, item_bias=0 * model.item_bias)
+    largest = np.abs(_scores(without_bias, data, data.training)).max(initial=0.0)
     return bool(largest > _LEAST_FACTORS * np.abs(model.item_bias).max(initial=0.0))
 
 
@@ -184,12 +187,12 @@ def _no_factors(where: str, penalty: float) -> IdentifiabilityError:
 
 
 def impressions_apart(data: LearningData, counts: CountTable, seed: int) -> CountTable:
-    """A fifth of the impressions of documents that are learnt from, drawn at random, with their clicks.
+    """Draw a fifth of the impressions of training documents at random, with their clicks.
 
-    Sums of weights are not counts of draws: there a cell of a document stands apart as a whole.
+    Sums of weights are not counts: their cells of documents are drawn as a whole.
     """
-    rng, learnt = np.random.default_rng(seed), ~data.held_out[counts.unit_of_entry]
-    shown, clicked = counts.impressions * learnt, counts.clicks * learnt
+    rng, training = np.random.default_rng(seed), ~data.held_out[counts.unit_of_entry]
+    shown, clicked = counts.impressions * training, counts.clicks * training
     if (shown == np.floor(shown)).all() and (clicked == np.floor(clicked)).all():
         apart = rng.binomial(shown.astype(np.int64), _APART)
         clicks = rng.hypergeometric(clicked.astype(np.int64), (shown - clicked).astype(np.int64), apart)
@@ -199,7 +202,7 @@ def impressions_apart(data: LearningData, counts: CountTable, seed: int) -> Coun
 
 
 def start(data: LearningData, means: Sequence[float], options: LearningOptions) -> dict[str, Floats]:
-    """Small factors drawn at random, the same for each task; 0 for what is only held out, which no gradient moves.
+    """Draw small initial factors, the same for each task; 0 for queries and documents that are only held out.
 
     Returns:
         `query_bias` (Q,), `query_factors` (Q, R), and of each task `mean` (T,), `item_bias` (T, I), `item_factors`
@@ -208,21 +211,21 @@ def start(data: LearningData, means: Sequence[float], options: LearningOptions) 
     rng, factors = np.random.default_rng(options.seed), list[Floats]()
     for numbers in (data.query, _items(data)):
         n_numbers = int(numbers.max()) + 1
-        drawn = _SPREAD * rng.standard_normal((n_numbers, options.factors))
-        drawn[np.bincount(numbers[data.learnt], minlength=n_numbers) == 0] = 0.0
+        drawn = _INITIAL_SD * rng.standard_normal((n_numbers, options.factors))
+        drawn[np.bincount(numbers[data.training], minlength=n_numbers) == 0] = 0.0
         factors.append(drawn)
-    of_query, of_item = factors
+    u, v = factors
     return {
         "mean": np.array(means),
-        "query_bias": np.zeros(len(of_query)),
-        "item_bias": np.zeros((len(means), len(of_item))),
-        "query_factors": of_query,
-        "item_factors": np.stack([of_item] * len(means)),
+        "query_bias": np.zeros(len(u)),
+        "item_bias": np.zeros((len(means), len(v))),
+        "query_factors": u,
+        "item_factors": np.stack([v] * len(means)),
     }
 
 
-def model_of(parameters: Mapping[str, Floats], task: int) -> FactorModel:
-    """The model of a task as parameters are now, a copy."""
+def task_model(parameters: Mapping[str, Floats], task: int) -> FactorModel:
+    """Copy the current parameters of a task to a model."""
     shared = {name: parameters[name].copy() for name in ("query_bias", "query_factors")}
     return FactorModel(float(parameters["mean"][task]), **shared, **{n: parameters[n][task].copy() for n in _TIED})
 
@@ -235,25 +238,25 @@ def gradients(
     strength: float,
     options: LearningOptions,
 ) -> dict[str, Floats]:
-    """The gradient of the losses and all penalties, by every parameter.
+    """Gradients of losses and penalties by all parameters, in their shapes.
 
     Args:
         parameters: as from `start`.
         query: of each document, shape (n,).
         item: of each document, shape (n,).
-        by_score: the derivative of each task's loss by its score, shape (n,).
+        by_score: derivatives of each task's loss by its scores, shape (n,).
         strength: lambda.
-        options: how two tasks are tied.
+        options: the strength and distance of the tie between two tasks.
     """
     slopes = {name: strength * values for name, values in parameters.items()}
     slopes["mean"] = np.array([slope.sum() for slope in by_score])
-    of_query, of_items = parameters["query_factors"], parameters["item_factors"]
+    query_factors, item_factors = parameters["query_factors"], parameters["item_factors"]
     for task, slope in enumerate(by_score):
-        slopes["query_bias"] += sum_by_number(query, slope, len(of_query))
-        slopes["item_bias"][task] += sum_by_number(item, slope, of_items.shape[1])
-        for number, (one, other) in enumerate(zip(of_query.T, of_items[task].T, strict=True)):
-            slopes["query_factors"][:, number] += sum_by_number(query, slope * other[item], len(one))
-            slopes["item_factors"][task][:, number] += sum_by_number(item, slope * one[query], len(other))
+        slopes["query_bias"] += sum_by_number(query, slope, len(query_factors))
+        slopes["item_bias"][task] += sum_by_number(item, slope, item_factors.shape[1])
+        for number, (u, v) in enumerate(zip(query_factors.T, item_factors[task].T, strict=True)):
+            slopes["query_factors"][:, number] += sum_by_number(query, slope * v[item], len(u))
+            slopes["item_factors"][task][:, number] += sum_by_number(item, slope * u[query], len(v))
     if len(by_score) > 1:
         for name in _TIED:
             pull = options.tie * TIES[options.tie_distance](parameters[name][1] - parameters[name][0])

@@ -1,4 +1,4 @@
-"""Models: forests, networks and factors; and Adam, which trains the latter two.
+"""Models that score documents: forests, networks and factors; and Adam, which trains networks and factors.
 
 m <- .9 m + .1 g,   v <- .999 v + .001 g^2,   x <- x - rate (m / (1 - .9^t)) / (sqrt(v / (1 - .999^t)) + 1e-8)
 """
@@ -13,19 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.learners.boosting import Rows, import_lightgbm, runs
+from posbias.core.learners.boosting import Rows, chunks, import_lightgbm
 
 Parameters = Mapping[str, NDArray[np.floating[Any]]]
-"""Arrays of whatever precision, by name."""
+"""Arrays of any precision, by name."""
 
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8
 
 
 class Adam:
-    """Adam's steps down a gradient."""
+    """Adam (Kingma & Ba 2015), updating parameters in place."""
 
     def __init__(self, parameters: Parameters, rate: float, rates: Mapping[str, float] | None = None) -> None:
-        """Begin at parameters, which every step changes in place, at one rate; some may have rates of their own."""
+        """Start from parameters.
+
+        Args:
+            parameters: changed in place by every step.
+            rate: learning rate.
+            rates: learning rates of single parameters, by name.
+        """
         self._steps = 0
         self._state = {
             name: (values, np.zeros_like(values), np.zeros_like(values), (rates or {}).get(name, rate))
@@ -33,7 +39,7 @@ class Adam:
         }
 
     def step(self, gradients: Parameters) -> None:
-        """Take a step against gradients."""
+        """Step against the gradients, by name of the parameter."""
         self._steps += 1
         for name, gradient in gradients.items():
             parameter, mean, square, rate = self._state[name]
@@ -45,7 +51,7 @@ class Adam:
 
 @dataclass(frozen=True)
 class Forest:
-    """A LightGBM model file that this process wrote: LightGBM believes what a file says, and a wrong child ends it."""
+    """A trusted LightGBM model file: LightGBM does not validate files, and an invalid child crashes the process."""
 
     text: str  # the file's content
 
@@ -54,9 +60,14 @@ class Forest:
         return import_lightgbm().Booster(model_str=self.text)
 
     def scores(self, rows: Rows, threads: int = 0) -> Floats:
-        """The raw scores of rows, NaN where a feature is missing, shape (n,), by so many threads; 0: all."""
+        """Raw scores of rows, shape (n,); NaN in a row is a missing value.
+
+        Args:
+            rows: shape (n, F).
+            threads: number of threads; 0: all.
+        """
         scores = np.empty(len(rows))
-        for run in runs(len(rows)):
+        for run in chunks(len(rows)):
             values = np.asarray(rows[run], np.float64)
             scores[run] = self._booster.predict(values, raw_score=True, num_threads=threads)
         return scores
@@ -66,16 +77,16 @@ Arrays = Mapping[str, NDArray[np.generic]]
 _Reals = TypeVar("_Reals", bound=NDArray[np.floating[Any]])
 
 LARGEST_INPUT = 5.0
-"""Standard deviations: a feature further out is taken for this far out, so that one value does not run a network."""
+"""Standard deviations at which features are clipped, so that no outlier dominates a network."""
 
 
 def standardized(rows: Floats, mean: Floats, scale: Floats) -> Floats:
-    """Rows of shape (n, F) as networks see them: x' = clip((x - mean) / scale, -5, 5), 0 where missing."""
+    """Inputs of networks: x' = clip((x - mean) / scale, -5, 5), 0 where missing, shape (n, F)."""
     return np.nan_to_num(np.clip((rows - mean) / scale, -LARGEST_INPUT, LARGEST_INPUT))
 
 
-def layers_of(rows: _Reals, weights: Sequence[_Reals], biases: Sequence[_Reals]) -> list[_Reals]:
-    """The layers of a perceptron, h_0 = x', h_i = relu(h_{i-1} W_i + b_i), and f = h W + b of shape (n, 1)."""
+def forward(rows: _Reals, weights: Sequence[_Reals], biases: Sequence[_Reals]) -> list[_Reals]:
+    """Layers of a perceptron: h_0 = x', h_i = relu(h_{i-1} W_i + b_i), and last f = h W + b of shape (n, 1)."""
     layers: list[Any] = [rows]
     for weight, bias in zip(weights, biases, strict=True):
         hidden = layers[-1] @ weight + bias
@@ -85,13 +96,10 @@ def layers_of(rows: _Reals, weights: Sequence[_Reals], biases: Sequence[_Reals])
 
 @dataclass(frozen=True)
 class NetworkModel:
-    """A multilayer perceptron on standardised features: relu between layers, one number at the end.
-
-    One layer is a linear model.
-    """
+    """A multilayer perceptron on standardised features with relu activations and one output; linear with one layer."""
 
     mean: Floats  # of each feature, shape (F,)
-    scale: Floats  # its standard deviation, 1 where it is constant, shape (F,)
+    scale: Floats  # standard deviation of each feature, 1 if constant, shape (F,)
     weights: tuple[Floats, ...]  # of each layer
     biases: tuple[Floats, ...]
 
@@ -103,8 +111,8 @@ class NetworkModel:
     def scores(self, rows: Rows) -> Floats:
         """The score f of each row, shape (n,)."""
         scores = [
-            layers_of(standardized(rows[chunk], self.mean, self.scale), self.weights, self.biases)[-1][:, 0]
-            for chunk in runs(len(rows))
+            forward(standardized(rows[chunk], self.mean, self.scale), self.weights, self.biases)[-1][:, 0]
+            for chunk in chunks(len(rows))
         ]
         return np.concatenate(scores) if scores else np.zeros(0)
 
@@ -115,11 +123,11 @@ class NetworkModel:
         return {"mean": self.mean, "scale": self.scale, **layers}
 
     @classmethod
-    def of_arrays(cls, arrays: Arrays) -> "NetworkModel":
-        """The network that arrays hold.
+    def from_arrays(cls, arrays: Arrays) -> "NetworkModel":
+        """Inverse of `arrays`.
 
         Raises:
-            ValueError: they hold none.
+            ValueError: names, shapes or values are not those of a network.
         """
         n_layers = (len(arrays) - 2) // 2
         names = [f"{sort}_{number}" for sort in ("weight", "bias") for number in range(n_layers)]
@@ -136,14 +144,14 @@ class NetworkModel:
 
 
 RowModel = Forest | NetworkModel
-"""A model that scores documents by their features; the larger the score f, the more relevant."""
+"""A model that scores documents by features; relevant documents have larger scores f."""
 
 
 @dataclass(frozen=True)
 class FactorModel:
-    """Factors of queries (users) and documents (items), where there are no features.
+    """Factors of queries (users) and documents (items), without features.
 
-    f(q, d) = m + b_q + b_d + u_q . v_d;   what was never seen has bias and factors 0
+    f(q, d) = m + b_q + b_d + u_q . v_d;   b, u and v are 0 for queries and documents not seen in training
     """
 
     mean: float  # m
@@ -153,10 +161,10 @@ class FactorModel:
     item_factors: Floats  # v, shape (I, R)
 
     def scores(self, query: Integers, item: Integers) -> Floats:
-        """The score of queries and documents by their numbers, -1 for what was never seen, shape (n,)."""
-        scores: Floats = self.mean + (_of(self.query_bias, query) + _of(self.item_bias, item))
-        for of_query, of_item in zip(self.query_factors.T, self.item_factors.T, strict=True):
-            scores = scores + _of(of_query, query) * _of(of_item, item)
+        """Scores of pairs of queries and documents by number, -1 if not seen in training, shape (n,)."""
+        scores: Floats = self.mean + (_or_zero(self.query_bias, query) + _or_zero(self.item_bias, item))
+        for query_factor, item_factor in zip(self.query_factors.T, self.item_factors.T, strict=True):
+            scores = scores + _or_zero(query_factor, query) * _or_zero(item_factor, item)
         return scores
 
     def arrays(self) -> dict[str, Floats]:
@@ -164,25 +172,25 @@ class FactorModel:
         return {name: np.asarray(values) for name, values in vars(self).items()}
 
     @classmethod
-    def of_arrays(cls, arrays: Arrays) -> "FactorModel":
-        """The factors that arrays hold.
+    def from_arrays(cls, arrays: Arrays) -> "FactorModel":
+        """Inverse of `arrays`.
 
         Raises:
-            ValueError: they hold none.
+            ValueError: names, shapes or values are not those of factors.
         """
-        mean, of_queries, of_items, queries, items = finite = _finite(arrays, *cls.__dataclass_fields__)
-        n_factors = queries.shape[-1] if queries.shape else 0
-        shapes = [(), (of_queries.size,), (of_items.size,), (of_queries.size, n_factors), (of_items.size, n_factors)]
+        mean, b_query, b_item, u, v = finite = _finite(arrays, *cls.__dataclass_fields__)
+        n_factors = u.shape[-1] if u.shape else 0
+        shapes = [(), (b_query.size,), (b_item.size,), (b_query.size, n_factors), (b_item.size, n_factors)]
         if [array.shape for array in finite] != shapes:
             raise ValueError("its factors do not fit together")
-        return cls(float(mean), of_queries, of_items, queries, items)
+        return cls(float(mean), b_query, b_item, u, v)
 
 
 def _finite(arrays: Arrays, *names: str) -> list[Floats]:
-    """The arrays of the names, and no others.
+    """Return arrays in the order of their names.
 
     Raises:
-        ValueError: one is missing, one is there that is not named, or one holds a number that is not finite.
+        ValueError: the arrays do not have exactly these names, or a number is not finite.
     """
     if set(arrays) != set(names):
         raise ValueError(f"it holds {', '.join(sorted(arrays)) or 'nothing'}, and should hold {', '.join(names)}")
@@ -193,6 +201,6 @@ def _finite(arrays: Arrays, *names: str) -> list[Floats]:
     return finite
 
 
-def _of(values: Floats, number: Integers) -> Floats:
+def _or_zero(values: Floats, number: Integers) -> Floats:
     """Values by number; 0 for number -1."""
     return np.append(values, 0.0)[number]

@@ -8,7 +8,7 @@ method on the counts, one row per document and position:
     minimise sum_dk { n log(1 + exp(f)) - c f } + (|w|^2 + |o|^2) / 2
 
 Position takes up the clicks that it explains, as far as the two are not seen only together: what a ranker always puts
-at the top and the top itself cannot be distinguished. Rows of features are read in runs, once for each round.
+at the top and the top itself cannot be distinguished. Rows of features are read in chunks, once for each round.
 
     single-tower    P(click | d) = 1 / (1 + exp(-f(x_d)))
     pal-product     P(click | d, k) = gamma_d theta_k,  gamma_d = 1 / (1 + exp(-f(x_d))),  theta_k = 1 / (1 + exp(-o_k))
@@ -42,9 +42,9 @@ from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers,
 from posbias.core.choices import LearningOptions
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners import learning
-from posbias.core.learners.boosting import Rows, runs
+from posbias.core.learners.boosting import Rows, chunks
 from posbias.core.learners.learning import Learned, Learner, LearningData, OnRound, Rounds
-from posbias.core.learners.models import Adam, NetworkModel, layers_of, standardized
+from posbias.core.learners.models import Adam, NetworkModel, forward, standardized
 
 _RIDGE = 1.0
 _MOST_ROUNDS = 100
@@ -122,7 +122,7 @@ class Regression:
         """The loss at weights, and its derivatives n p - c and n p (1 - p) by the score, times the inputs."""
         ridge, n = np.append(np.full(len(weights) - 1, _RIDGE), 0.0), len(self._mean)
         gradient, hessian, likelihood = ridge * weights, np.diag(ridge), np.zeros(2)
-        for run in runs(self._counts.n_units, _RUN):
+        for run in chunks(self._counts.n_units, _RUN):
             rows = standardized(self._rows[run], self._mean, self._scale)
             counts = self._counts.read(run.start, run.stop)
             scores, learnt = counts.spread(rows @ weights[:n] + weights[-1]), counts.spread(self._learnt[run])
@@ -167,7 +167,7 @@ def mean_and_scale(rows: Rows, some: Flags) -> tuple[Floats, Floats]:
 def _mean(rows: Rows, some: Flags, center: Floats | None) -> Floats:
     """The mean of each feature, or of its squared distance from a center, 0 where it has no value."""
     total, count = np.zeros(1), np.zeros(1)
-    for chunk in runs(len(rows)):
+    for chunk in chunks(len(rows)):
         values = rows[chunk][some[chunk]]
         known = np.isfinite(values)
         values = np.where(known, values, 0.0) if center is None else np.where(known, values - center, 0.0) ** 2
@@ -265,12 +265,12 @@ def learn_towers(learner: Learner, data: LearningData, options: LearningOptions,
         own = max(len(queries) // _ONE_QUERY_IN, 1)
         stop_by = np.isin(data.query, rng.choice(queries, own, replace=False))
     mean, scale = mean_and_scale(rows, ~(stop_by | data.held_out))
-    inputs = np.concatenate([standardized(rows[chunk], mean, scale).astype(np.float32) for chunk in runs(len(rows))])
+    inputs = np.concatenate([standardized(rows[chunk], mean, scale).astype(np.float32) for chunk in chunks(len(rows))])
     positions, place = np.unique(data.place, return_inverse=True)
     log = Batch(place[counts.cell], counts.clicks / counts.impressions, counts.impressions)
     document = counts.unit_of_entry
     learnt, apart = (np.flatnonzero(of[document]) for of in (~(stop_by | data.held_out), stop_by))
-    weights, biases = first_layers((len(mean), *_HIDDEN, 1), rng)
+    weights, biases = initial_layers((len(mean), *_HIDDEN, 1), rng)
     start = log.weight[learnt] @ log.rate[learnt] / log.weight[learnt].sum()
     biases[-1][:] = learning.logit(float(np.clip(start, *learning.RATES))) + first_position / 2
     at = {_POSITIONS: np.full(len(positions), first_position, np.float32), _ADVERSARY: np.zeros(2, np.float32)}
@@ -282,7 +282,7 @@ def learn_towers(learner: Learner, data: LearningData, options: LearningOptions,
         size = int(np.clip(len(order) // _FEWEST_STEPS, _SMALLEST_BATCH, _BATCH))
         for first in range(0, len(order), size):
             some = order[first : first + size]
-            layers = layers_of(inputs[document[some]], weights, biases)
+            layers = forward(inputs[document[some]], weights, biases)
             weight, seen = log.weight[some] / mean_weight / len(some), keep(rng, len(some), options)
             batch = Batch(log.place[some], log.rate[some], weight, seen, options.gradient_reversal)
             relevance, now, adversary = (a.astype(np.float64) for a in (layers[-1][:, 0], *at.values()))
@@ -293,7 +293,7 @@ def learn_towers(learner: Learner, data: LearningData, options: LearningOptions,
     def likelihoods() -> list[float]:
         """The log-likelihood per impression of the rows to learn from, and of those to stop by."""
         relevance = np.concatenate(
-            [layers_of(inputs[chunk], weights, biases)[-1][:, 0] for chunk in runs(len(inputs))]
+            [forward(inputs[chunk], weights, biases)[-1][:, 0] for chunk in chunks(len(inputs))]
         ).astype(np.float64)
         clicked = chance(towers, relevance[document], at[_POSITIONS].astype(np.float64)[log.place])
         clicked = np.clip(clicked, _SMALLEST, 1 - _SMALLEST)
@@ -326,7 +326,7 @@ def keep(rng: np.random.Generator, n_rows: int, options: LearningOptions) -> Flo
     return (rng.random(n_rows) >= dropout) / (1 - dropout) if dropout else np.ones(n_rows)
 
 
-def first_layers(sizes: Sequence[int], rng: np.random.Generator) -> tuple[list[Reals], list[Reals]]:
+def initial_layers(sizes: Sequence[int], rng: np.random.Generator) -> tuple[list[Reals], list[Reals]]:
     """Weights and biases to begin with: of so many inputs, hidden units of each layer, and 1."""
     weights = [
         (rng.standard_normal((inputs, outputs)) * np.sqrt(2 / inputs)).astype(np.float32)
@@ -342,7 +342,7 @@ def backward(
     """The gradients of weights and biases, of a loss whose derivative by f is given.
 
     Args:
-        layers: as from `layers_of`.
+        layers: as from `forward`.
         weights: of each layer.
         slope: the derivative by f of the rows, shape (n,).
         decay: of half the squared weights, which the loss holds too.

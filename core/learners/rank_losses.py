@@ -76,7 +76,7 @@ from posbias.core.learners.models import Forest
 LEAST_PROPENSITY = 0.01
 """Lower limit at which propensities are clipped, as in training files."""
 
-_FLATTEST = 1e-6  # the least Hessian of a row
+
 _LOG_2 = float(np.log(2))
 _LARGEST_WEIGHT = 100.0
 _TINY = 1e-300
@@ -110,7 +110,7 @@ class BoundedRanks(Loss):
             bend = pull * (1 - above)
             gradient += self._sum(shown, pull) - self._sum(clicked, pull.sum(axis=1))
             hessian += self._sum(shown, bend) + self._sum(clicked, bend.sum(axis=1))
-        return gradient, np.maximum(hessian, _FLATTEST)
+        return gradient, np.maximum(hessian, learning.SMALLEST_HESSIAN)
 
     def per_impression(self, scores: Floats) -> float:
         """-phi of the bounded rank, the weighted mean over the clicks."""
@@ -140,27 +140,29 @@ class BoundedRanks(Loss):
 def ranks_of_clicks(learner: Learner, data: LearningData, cost: Cost) -> tuple[BoundedRanks, BoundedRanks]:
     """The ranks of the clicks, weighted by the propensities of their cells."""
     weight = np.where(data.known, 1 / np.maximum(data.theta, LEAST_PROPENSITY), 0.0)
-    learnt, apart = learning.lists_to_learn_from(data, learner.name), learning.clicked_lists(data, data.apart)
-    return BoundedRanks(learnt, weight, len(data.learnt), cost), BoundedRanks(apart, weight, len(data.apart), cost)
+    learnt, apart = learning.lists_to_learn_from(data, learner.name), learning.clicked_lists(data, data.validation)
+    return BoundedRanks(learnt, weight, len(data.training), cost), BoundedRanks(
+        apart, weight, len(data.validation), cost
+    )
 
 
 def learn_dual(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
     """Grow a tree on weighted clicks and take a step of theta, at once: both sides move from one place."""
     even = np.zeros_like(data.theta)  # theta is 1 to begin with
-    loss = WeightedSoftmax(learning.lists_to_learn_from(data, learner.name), len(data.learnt), even)
-    held_out = WeightedSoftmax(learning.clicked_lists(data, data.apart), len(data.apart), even)
-    after, scores = list[Floats](), np.zeros(len(data.learnt))
+    loss = WeightedSoftmax(learning.lists_to_learn_from(data, learner.name), len(data.training), even)
+    held_out = WeightedSoftmax(learning.clicked_lists(data, data.validation), len(data.validation), even)
+    after, scores = list[Floats](), np.zeros(len(data.training))
 
     def step(trees: BoostedTrees) -> None:
         nonlocal scores
         gradient, hessian = examination_gradients(loss.lists, loss.examination, scores)
-        moved = loss.examination - _STEP * gradient / np.maximum(hessian, _FLATTEST)
+        moved = loss.examination - _STEP * gradient / np.maximum(hessian, learning.SMALLEST_HESSIAN)
         loss.examination = held_out.examination = moved - moved[np.argmin(data.position)]
         after.append(loss.examination)
         scores = trees.scores()
 
     grown = learning.grow(learning.binned(data, options), (loss, held_out), options, on_round, after_tree=step)
-    return replace(learning.learned_by(grown, learner.objective), propensities=np.exp(after[grown[1].best - 1]))
+    return replace(learning.learned_trees(grown, learner.objective), propensities=np.exp(after[grown[1].best - 1]))
 
 
 @dataclass
@@ -177,7 +179,7 @@ class WeightedSoftmax(Loss):
         of_cell = np.minimum(np.exp(-self.examination), _LARGEST_WEIGHT)  # theta_1 / theta_k
         for block in self.lists:
             _add_softmax(block.click * of_cell[block.cell], scores, block.document, gradient, hessian)
-        return gradient, np.maximum(hessian, _FLATTEST)
+        return gradient, np.maximum(hessian, learning.SMALLEST_HESSIAN)
 
     def per_impression(self, scores: Floats) -> float:
         """Log softmax(f + g) of what was clicked, the mean over the clicks.
@@ -243,7 +245,7 @@ def learn_from_pairs(_: Learner, data: LearningData, options: LearningOptions, o
             break
         n_trees = min(TREES_OF_A_FIT, options.trees - rounds.last)
         fits.append(fit(rows, targets(pairs.higher[wrong], pairs.lower[wrong], h, tau), n_trees, on_round))
-        h = (len(fits) * h + ETA * fits[-1].scores_apart()[0]) / (len(fits) + 1)
+        h = (len(fits) * h + ETA * fits[-1].validation_scores()[0]) / (len(fits) + 1)
         if options.margin_penalty:
             tau = best_margin(h[pairs.higher] - h[pairs.lower], options.margin_penalty)
         value = -hinge_loss(apart, h, tau) if len(apart.higher) else None
@@ -252,7 +254,7 @@ def learn_from_pairs(_: Learner, data: LearningData, options: LearningOptions, o
     models = [ModelText.parse(trees.model_text()) for trees in kept]
     average = scaled_sum(models, [ETA / (len(kept) + 1)] * len(models))
     report = {"trees": rounds.best, "tau": tau, "pairs": len(pairs.higher), "pairs_tested": pairs.n_tested}
-    return Learned(Forest(average.complete()), rounds.curve, learning.importance_of(kept), report=report)
+    return Learned(Forest(average.complete()), rounds.curve, learning.importance_table(kept), report=report)
 
 
 def best_margin(apart: Floats, penalty: float) -> float:

@@ -1,17 +1,17 @@
-"""Trees on counts: the likelihood of the position-based model, and what is compared with it.
+"""Trees on counts: the likelihood of the position-based model, and baselines.
 
-`pbm`, the default, theta given: it counts every impression once, so that no weight has to be clipped, and gives
-attractiveness itself, on the probability scale. The equations are those of `ClickLikelihood`.
+`pbm`, the default, theta given: it counts every impression once, without weights that would need clipping, and
+estimates attractiveness as a probability. The equations are those of `ClickLikelihood`.
 
-`naive`: click rates as they stand, theta taken as 1. What position bias does to a ranker shows in the difference.
+`naive`: click rates, theta = 1; the difference to `pbm` is the effect of position bias on a ranker.
 
 `position-feature`: position as one more feature, fixed at 1 when predicting.
 
     P(click | d, k) = 1 / (1 + exp(-f(x_d, k))),   score of d = f(x_d, 1)
 
-One row is a document at a position, with its n impressions and c clicks: gradient n p - c, Hessian n p (1 - p). The
-model file does not know positions: at every split of the position, rows go where position 1 goes, so that the split and
-what lies behind it are taken out of the tree. What is left predicts f(x, 1) from the features alone.
+A row is a document at a position, with its n impressions and c clicks: gradient n p - c, Hessian n p (1 - p). In the
+model file position is fixed at 1: splits by position are removed with their unreachable branches, so that the file
+predicts f(x, 1) from the features alone.
 
 `regression-em`, as published: theta and relevance learnt together, with sampled labels.
 
@@ -24,39 +24,38 @@ on these labels, and then sets
 
     theta_k = mean over the impressions at k of c + (1 - c) P(E = 1 | c = 0, d, k)
 
-Impressions of a document at one position are alike, so that their labels are one binomial draw. Theta starts at the
-click rates by position over the largest of them. It is on the probability scale as the model has it, which clicks do
-not fix; `learned_propensities.parquet` holds it relative to the first cell.
+The labels of all impressions of a document at a position are one binomial draw. Theta starts at the click rates by
+position over their maximum. The scale of theta is not identified by clicks; `learned_propensities.parquet` has theta
+relative to the first cell.
 
-`lambdarank`: LightGBM's, on graded documents.
+`lambdarank`: LightGBM's LambdaMART on graded documents.
 
-    grade_d = the grade that the layout of judgments gives d: equal steps of E[gamma_d | counts], theta given
-    lambda_ij = -sigma / (1 + exp(sigma (f_i - f_j))) |change of NDCG if i and j change places|,  grade_i > grade_j
+    grade_d = the grade of d by the layout of judgments: equal steps of E[gamma_d | counts], theta given
+    lambda_ij = -sigma / (1 + exp(sigma (f_i - f_j))) |change of NDCG if i and j are swapped|,  grade_i > grade_j
 
-with the gain 2^grade - 1, one group for each query, each pair counted as it is (`lambdarank_norm=false`). The learning
-curve shows NDCG on these grades. Grades and not clicked groups: on the logs of tests/benchmarks/README.md the two are
-within noise of each other where pages show most of a query's documents, and clicked groups fall far behind where they
-show few of many (.13 against .17 on ClueWeb09). Grades need counts only.
+with the gain 2^grade - 1, one group per query, pairs not normalised (`lambdarank_norm=false`). The learning curve shows
+NDCG on these grades. Grades instead of clicked groups: on the logs of tests/benchmarks/README.md the two do not differ
+significantly where pages show most of a query's documents, and clicked groups are far worse where pages show few of
+many (.13 against .17 on ClueWeb09). Grades need counts only.
 
-`distilled`: the ranker as a teacher: what it knows beyond the features reaches a model of the features alone.
+`distilled`: the logging ranker as a teacher of a model of the features alone.
 
-A ranker orders by more than the features that are learnt from. Where it puts a document says something of gamma then,
-which a model of x alone has to throw away: P(click | x, k) = theta_k E[gamma | x, k] depends on k twice.
+The logging ranker uses more than the features x. So positions are informative on gamma beyond x, which a model of x
+alone ignores: P(click | x, k) = theta_k E[gamma | x, k] depends on k twice.
 
-    stage 1   gamma1 = E[gamma | x, z]: the likelihood of clicks given theta, on features and on z, what the ranker
-              knows: its score, or the mean log position of the document. Trees start from the rate of the documents
-              with such a z, sum C_d / sum E_d over each twentieth of them.
+    stage 1   gamma1 = E[gamma | x, z]: the likelihood of clicks given theta, on x and on z, the ranker's score, or
+              minus the mean log position of the document. Trees start from the rate sum C_d / sum E_d of the documents
+              in each twentieth of z.
     labels    y_d = gamma1_d + Z_d (C_d / E_d - gamma1_d),   C_d clicks, E_d = sum_e n_de theta_e
-    stage 2   gamma = E[y | x]: the likelihood of y given the features, an impression each. Averaged over z it is
-              E[gamma | x], whatever the ranker knew.
+    stage 2   gamma = E[y | x]: the likelihood of y given the features, by impression: E[gamma | x], averaged over z.
 
-Z_d is the credibility of the document's own clicks beside those of its like:
+Z_d is the credibility of the document's own clicks:
 
     Var(gamma_d | x, z) = rho v_d,   v_d = gamma1_d (1 - gamma1_d),   A_d = sum_e n_de theta_e^2
     rho = sum_d {(C_d - E_d gamma1_d)^2 - E_d gamma1_d + A_d gamma1_d^2} / sum_d v_d (E_d^2 - A_d), within [0, 1]
     Z_d = rho v_d E_d^2 / (rho v_d E_d^2 + E_d gamma1_d - A_d (gamma1_d^2 + rho v_d))
 
-It is 0 where every document was shown once, and goes to 1 as it is shown more often.
+It is 0 where every document was shown once, and tends to 1 with the impressions of the document.
 
 Sources: Wang, Golbandi, Bendersky, Metzler & Najork 2018 (the M-step of regression EM with theta given; regression EM,
 section 4); Joachims 2002 (clicks as labels); Friedman 2001 (boosted logistic regression); Guo et al. 2019 (position as
@@ -82,160 +81,166 @@ from posbias.core.training.layout import grade_labels, top_value
 from posbias.core.training.weights import WeightOptions
 
 TOP = 1.0
-"""The position that all documents are given when they are scored."""
+"""The position of all documents at prediction."""
 
 OBJECTIVE = "lambdarank"
 PARAMETERS = {"objective": OBJECTIVE, "lambdarank_norm": False, "metric": "none"}
 
 _TINY = 1e-12
-_GROUPS = 20  # of documents with alike z
-_MOST_DOCUMENTS = 10_000  # of a query, which LightGBM ranks
+_GROUPS = 20  # quantile groups of z
+_MOST_DOCUMENTS = 10_000  # per query, in LightGBM
 
 
 def learn_with_position(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-    """Grow trees on every document at every position, and take the position out of them."""
+    """Grow trees on documents at positions, and fix the position."""
     features, counts = learning.features_of(data), data.counts
-    each = counts.n_entries / max(counts.n_units, 1)  # so that a leaf holds as many documents as it should
+    rows_per_document = counts.n_entries / max(counts.n_units, 1)
     trees = learning.tree_options(options)
-    trees = replace(trees, leaf_rows=max(round(trees.leaf_rows * each), 1))
+    trees = replace(trees, leaf_rows=max(round(trees.leaf_rows * rows_per_document), 1))
     rows = bin_beside(features, counts.unit_of_entry, data.place[counts.cell], "position", trees)
-    sets = learning.split_rows(rows, data.held_out[counts.unit_of_entry])
+    sets = learning.split_held_out(rows, data.held_out[counts.unit_of_entry])
     grown, rounds = learning.grow(sets, losses_by_entry(data), options, on_round)
-    seeing = ModelText.parse(grown.model_text(rounds.best, learner.objective))
-    importance = learning.importance_of([grown], rounds.best)
+    model = ModelText.parse(grown.model_text(rounds.best, learner.objective))
+    importance = learning.importance_table([grown], rounds.best)
     share = importance["gain"][-1] / (importance["gain"].sum() or 1.0)
     return Learned(
-        Forest(seeing.without_last_feature(TOP).complete()),
+        Forest(model.without_last_feature(TOP).complete()),
         rounds.curve,
-        importance.head(-1),  # the position is no feature that a reader asks about
+        importance.head(-1),  # without the position
         report={"trees": rounds.best, "share_of_gain_of_position": float(share)},
     )
 
 
 def losses_by_entry(data: LearningData) -> tuple[ClickLikelihood, ClickLikelihood]:
-    """The likelihood of clicks, each entry with a score of its own."""
-    learnt, apart = (
+    """The likelihood of the clicks of training and validation documents, with a score for each document and cell."""
+    training, validation = (
         replace(counts, start=np.arange(counts.n_entries + 1), multiplicity=np.ones(counts.n_entries))
-        for counts in (data.counts.take(documents) for documents in (data.learnt, data.apart))
+        for counts in (data.counts.take(documents) for documents in (data.training, data.validation))
     )
-    return ClickLikelihood(learnt, np.ones(learnt.n_cells)), ClickLikelihood(apart, np.ones(apart.n_cells))
+    theta = np.ones(training.n_cells)
+    return ClickLikelihood(training, theta), ClickLikelihood(validation, theta)
 
 
 def bin_beside(
     features: learning.Features, document: Integers, column: NDArray[np.generic], name: str, options: TreeOptions
 ) -> BinnedRows:
-    """Bin the features of documents, by ascending number, with a column behind, under a name that no feature has."""
+    """Bin the features of documents, by ascending number, with a further column; `_` makes its name unique."""
     while name in features.names:
         name += "_"
-    rows = RowsBy(
-        len(document), lambda some: np.column_stack([features.rows[document[some]], column[some].astype(np.float64)])
-    )
+
+    def read(index: slice | Integers) -> Floats:
+        return np.column_stack([features.rows[document[index]], column[index].astype(np.float64)])
+
+    rows = RowsBy(len(document), read)
     return bin_rows(rows, [*features.names, name], features.categorical, options)
 
 
 def learn_with_theta(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-    """Grow a tree on labels that are drawn anew for every tree, and take a step of theta, in turn."""
-    learnt = data.counts.take(data.learnt)
-    shown = learnt.sum_by_cell(learnt.impressions)
-    rate = np.divide(learnt.sum_by_cell(learnt.clicks), shown, out=np.full(learnt.n_cells, np.nan), where=shown > 0)
+    """Alternate between a tree on newly drawn labels and a step of theta."""
+    training, validation = data.counts.take(data.training), data.counts.take(data.validation)
+    clicks, shown = (training.sum_by_cell(values) for values in (training.clicks, training.impressions))
+    rate = np.divide(clicks, shown, out=np.full(training.n_cells, np.nan), where=shown > 0)
     highest = float(np.nanmax(rate)) if np.isfinite(rate).any() else 0.0
     theta = np.nan_to_num(np.clip(rate / highest if highest else rate, learning.LEAST_EXAMINATION, 1.0), nan=1.0)
-    loss, held_out = (SampledLabels(of, theta, options.seed) for of in (learnt, data.counts.take(data.apart)))
-    after: list[Floats] = []
+    loss, held_out = (SampledLabels(counts, theta, options.seed) for counts in (training, validation))
+    thetas: list[Floats] = []
 
     def step(trees: BoostedTrees) -> None:
         theta = expected_examination(loss.counts, loss.theta, learning.sigmoid(trees.scores()))
-        after.append(theta)
+        thetas.append(theta)
         loss.theta = held_out.theta = np.nan_to_num(theta, nan=1.0)
 
     grown = learning.grow(learning.binned(data, options), (loss, held_out), options, on_round, after_tree=step)
-    theta = after[grown[1].best - 1]
+    theta = thetas[grown[1].best - 1]
     known = theta[np.isfinite(theta)]
     relative = theta / known[0] if len(known) else theta
-    return replace(learning.learned_by(grown, learner.objective), propensities=relative)
+    return replace(learning.learned_trees(grown, learner.objective), propensities=relative)
 
 
 def expected_examination(counts: CountTable, theta: Floats, gamma: Floats) -> Floats:
-    """The mean of c + (1 - c) P(E = 1 | c = 0, d, k) at each cell, shape (K,); nan where nothing was shown."""
+    """The mean of c + (1 - c) P(E = 1 | c = 0, d, k) by cell, shape (K,); NaN without impressions."""
     total, shown = np.zeros(counts.n_cells), np.zeros(counts.n_cells)
     for units, block in counts.blocks():
-        of_entry, gamma_of = theta[block.cell], block.spread(gamma[units])
-        examined = of_entry * (1 - gamma_of) / np.maximum(1 - of_entry * gamma_of, _TINY)
+        theta_e, gamma_d = theta[block.cell], block.spread(gamma[units])
+        examined = theta_e * (1 - gamma_d) / np.maximum(1 - theta_e * gamma_d, _TINY)
         total += block.sum_by_cell(block.clicks + (block.impressions - block.clicks) * examined)
         shown += block.sum_by_cell(block.impressions)
     return np.divide(total, shown, out=np.full(counts.n_cells, np.nan), where=shown > 0)
 
 
 class SampledLabels(ClickLikelihood):
-    """Logistic regression on labels that are drawn anew for every tree, theta as it stands then."""
+    """Logistic regression on labels drawn anew for every tree; the caller updates `theta`."""
 
     def __init__(self, counts: CountTable, theta: Floats, seed: int) -> None:
-        """Take the counts of the documents, the theta to begin with, and the seed of the labels."""
+        """Store the counts of the documents and the initial theta, shape (K,)."""
         super().__init__(counts, theta)
         self._rng = np.random.default_rng(seed)
 
     def labels(self, gamma: Floats) -> Floats:
-        """The sum of the labels R that are drawn for each document, shape (D,)."""
+        """Draw labels R, and sum them by document, shape (D,)."""
         labels = np.empty(self.counts.n_units)
         for units, block in self.counts.blocks():
-            theta, gamma_of = self.theta[block.cell], block.spread(gamma[units])
-            chance = np.clip(gamma_of * (1 - theta) / np.maximum(1 - theta * gamma_of, _TINY), 0, 1)
+            theta, gamma_d = self.theta[block.cell], block.spread(gamma[units])
+            chance = np.clip(gamma_d * (1 - theta) / np.maximum(1 - theta * gamma_d, _TINY), 0, 1)
             trials = block.impressions - block.clicks
             whole: Integers = np.floor(trials + _TINY).astype(np.int64)
             drawn: Floats = self._rng.binomial(whole, chance).astype(np.float64)
             rest = np.maximum(trials - whole, 0.0)
-            if rest.any():  # of a sum of weights: what is left beyond whole trials succeeds or fails as one
+            if rest.any():  # of sums of weights: the fractional trial succeeds or fails as a whole
                 drawn += rest * (self._rng.random(len(rest)) < chance)
             labels[units] = block.sum_by_unit(block.clicks + drawn)
         return labels
 
 
 def learn_from_grades(learner: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-    """Grade the documents, and let LightGBM rank them."""
+    """Grow LambdaMART on graded documents."""
     losses, features = graded(data), learning.features_of(data)
-    whole = bin_rows(features.rows, features.names, features.categorical, learning.tree_options(options))
+    all_rows = bin_rows(features.rows, features.names, features.categorical, learning.tree_options(options))
     sets = list[BinnedRows]()
     for loss in losses:
         if len(loss.rows):
-            sets.append(whole.subset(loss.rows))
+            sets.append(all_rows.subset(loss.rows))
             dataset = sets[-1].dataset.construct()
             dataset.set_label(loss.grade.astype(np.float64))
-            dataset.set_group(np.unique(loss.query, return_counts=True)[1])  # rows that are ranked together
-    learnt, *apart = sets
-    grown = learning.grow((learnt, apart), losses, options, on_round, objective=PARAMETERS)
-    return learning.learned_by(grown, learner.objective)
+            dataset.set_group(np.unique(loss.query, return_counts=True)[1])
+    training, *validation = sets
+    grown = learning.grow((training, validation), losses, options, on_round, objective=PARAMETERS)
+    return learning.learned_trees(grown, learner.objective)
 
 
 def graded(data: LearningData) -> tuple["Graded", "Graded"]:
-    """NDCG of the documents that a cell with a theta has shown, graded by those to learn from."""
+    """Grade training and validation documents with impressions in cells with a theta, by the prior of the former."""
     theta = np.where(data.known, data.theta, np.nan)
     seen = data.counts.only_cells(data.known).entries_of_unit > 0
-    learnt, apart = (np.flatnonzero(seen & half) for half in (~data.held_out, data.held_out))
-    prior = estimate_prior(compress(data.counts.take(learnt))[0], theta, data.position)
-    gamma = list[Floats]()
-    for documents in (learnt, apart):
+    training, validation = np.flatnonzero(seen & ~data.held_out), np.flatnonzero(seen & data.held_out)
+    prior = estimate_prior(compress(data.counts.take(training))[0], theta, data.position)
+
+    def gamma(documents: Integers) -> Floats:
         signatures, number = compress(data.counts.take(documents))
-        gamma.append(posterior_by_position(signatures, theta, prior, data.position)[0][number])
-    top, grades = top_value(gamma[0], np.ones(len(gamma[0]))), WeightOptions.grades
-    parts = zip((learnt, apart), gamma, strict=True)
-    one, other = (Graded(rows, data.query[rows], grade_labels(of_rows, top, grades)) for rows, of_rows in parts)
-    return one, other
+        return posterior_by_position(signatures, theta, prior, data.position)[0][number]
+
+    values = gamma(training)
+    top, grades = top_value(values, np.ones(len(values))), WeightOptions.grades
+    return (
+        Graded(training, data.query[training], grade_labels(values, top, grades)),
+        Graded(validation, data.query[validation], grade_labels(gamma(validation), top, grades)),
+    )
 
 
 @dataclass(frozen=True)
 class Graded(Loss):
-    """Documents with grades.
+    """NDCG of graded documents; LightGBM computes the gradients.
 
     Raises:
-        SchemaError: a query has more documents than LightGBM ranks.
+        SchemaError: a query has more documents than LightGBM supports.
     """
 
-    rows: Integers  # the documents, shape (n,)
-    query: Integers  # the number of each document's query, ascending, shape (n,)
+    rows: Integers  # numbers of the documents, shape (n,)
+    query: Integers  # number of each document's query, ascending, shape (n,)
     grade: Integers  # of each document, from 0, shape (n,)
 
     def __post_init__(self) -> None:
-        """Count the documents of queries."""
+        """Validate the number of documents per query."""
         most = int(np.bincount(self.query).max(initial=0))
         if most > _MOST_DOCUMENTS:
             raise SchemaError(
@@ -248,14 +253,14 @@ class Graded(Loss):
         raise NotImplementedError
 
     def per_impression(self, scores: Floats) -> float:
-        """NDCG with the gain 2^grade - 1, the mean over the queries whose grades differ from 0."""
-        gain, best = self._gain(scores), self._gain(self.grade.astype(np.float64))
-        return float((gain[best > 0] / best[best > 0]).mean()) if (best > 0).any() else 0.0
+        """Mean NDCG with the gain 2^grade - 1, over queries with a grade above 0."""
+        dcg, ideal = self._dcg(scores), self._dcg(self.grade.astype(np.float64))
+        return float((dcg[ideal > 0] / ideal[ideal > 0]).mean()) if (ideal > 0).any() else 0.0
 
-    def _gain(self, by: Floats) -> Floats:
-        """DCG of each query, its documents in descending order of a value."""
-        order = np.lexsort((-by, self.query))
-        rank = np.arange(len(by)) - np.searchsorted(self.query, self.query) + 1  # queries stand as before
+    def _dcg(self, scores: Floats) -> Floats:
+        """DCG of each query, its documents by descending score."""
+        order = np.lexsort((-scores, self.query))
+        rank = np.arange(len(scores)) - np.searchsorted(self.query, self.query) + 1  # sorted by query already
         return sum_by_number(self.query, (np.exp2(self.grade[order]) - 1) / np.log2(1 + rank), 0)
 
 
@@ -266,70 +271,72 @@ def distil(
     on_round: OnRound,
     teacher: tuple[float, Floats] | None = None,
 ) -> Learned:
-    """Learn from features and the ranker (`taught`, unless that is given), then its labels from features alone."""
-    share, logits = teacher or taught(data, options, on_round)
-    learnt, apart = learning.likelihoods(learner, data)
-    own, gamma = data.counts.take(data.learnt).only_cells(data.known), learning.sigmoid(logits)
-    learnt.label, spread = soft_labels(own, data.theta, gamma[data.learnt])
-    apart.label = gamma[data.apart]
-    grown = learning.grow(learning.binned(data, options), (learnt, apart), options, on_round)
-    learned = learning.learned_by(grown, learner.objective)
+    """Stage 2: grow trees on the soft labels of the teacher, by default `teacher_logits`."""
+    share, logits = teacher or teacher_logits(data, options, on_round)
+    training, validation = learning.likelihoods(learner, data)
+    counts, gamma = data.counts.take(data.training).only_cells(data.known), learning.sigmoid(logits)
+    training.label, spread = soft_labels(counts, data.theta, gamma[data.training])
+    validation.label = gamma[data.validation]
+    grown = learning.grow(learning.binned(data, options), (training, validation), options, on_round)
+    learned = learning.learned_trees(grown, learner.objective)
     return replace(learned, report=learned.report | {"share_of_gain_of_ranker": share, "spread_within_alike": spread})
 
 
 def ranker_knowledge(data: LearningData) -> Floats:
-    """Z of each document, shape (D,): the ranker's score, or else minus the mean log position, nan if never shown."""
+    """z, shape (D,): the ranker's score if known, else minus the mean log position, NaN without impressions."""
     if data.knowledge is not None:
         return data.knowledge
     counts = data.counts
     shown = counts.sum_by_unit(counts.impressions)
-    of_positions = counts.sum_by_unit(counts.impressions * -np.log(data.position[counts.cell]))
-    return np.divide(of_positions, shown, out=np.full(len(shown), np.nan), where=shown > 0)
+    total = counts.sum_by_unit(counts.impressions * -np.log(data.position[counts.cell]))
+    return np.divide(total, shown, out=np.full(len(shown), np.nan), where=shown > 0)
 
 
-def taught(data: LearningData, options: LearningOptions, on_round: OnRound) -> tuple[float, Floats]:
-    """Stage 1: z's share of the gain, and the logit of gamma1 of each document, also of those held out, shape (D,)."""
+def teacher_logits(data: LearningData, options: LearningOptions, on_round: OnRound) -> tuple[float, Floats]:
+    """Stage 1: z's share of the gain, and the logits of gamma1 of training and validation documents, shape (D,)."""
     features, z = learning.features_of(data), ranker_knowledge(data)
-    whole = bin_beside(features, np.arange(data.n_documents), z, "ranker", learning.tree_options(options))
+    rows = bin_beside(features, np.arange(data.n_documents), z, "ranker", learning.tree_options(options))
     counts = data.weighted.only_cells(data.known)
-    start = rate_of_alike(counts, data.theta, z, data.learnt)
-    learnt, apart = (ClickLikelihood(counts.take(some), data.theta) for some in (data.learnt, data.apart))
-    learnt.offset, apart.offset = start[data.learnt], start[data.apart]
-    sets = learning.split_rows(whole, data.held_out)
-    trees, rounds = learning.grow(sets, (learnt, apart), options, on_round)
+    start = initial_logits(counts, data.theta, z, data.training)
+    training, validation = (
+        ClickLikelihood(counts.take(documents), data.theta) for documents in (data.training, data.validation)
+    )
+    training.offset, validation.offset = start[data.training], start[data.validation]
+    sets = learning.split_held_out(rows, data.held_out)
+    trees, rounds = learning.grow(sets, (training, validation), options, on_round)
     scores, (gain, _) = start.copy(), trees.gain_and_splits(rounds.best)
-    scores[data.learnt] += trees.scores()
+    scores[data.training] += trees.scores()
     if sets[1]:
-        scores[data.apart] += trees.scores_apart()[0]
+        scores[data.validation] += trees.validation_scores()[0]
     return float(gain[-1] / (gain.sum() or 1.0)), scores
 
 
-def rate_of_alike(counts: CountTable, theta: Floats, z: Floats, learnt: np.ndarray) -> Floats:
-    """The logit of C / E of the documents to learn from with such a z, shape (D,)."""
-    known = z[learnt][np.isfinite(z[learnt])]
+def initial_logits(counts: CountTable, theta: Floats, z: Floats, training: Integers) -> Floats:
+    """The logit of sum C / sum E over the training documents in the document's quantile group of z, shape (D,)."""
+    known = z[training][np.isfinite(z[training])]
     edges = np.unique(np.quantile(known, np.arange(1, _GROUPS) / _GROUPS)) if len(known) else np.zeros(0)
     group = np.where(np.isfinite(z), np.searchsorted(edges, z, side="right"), len(edges) + 1)
     clicks, examined = counts.sum_by_unit(counts.clicks), counts.sum_by_unit(counts.impressions * theta[counts.cell])
-    mean = clicks[learnt].sum() / max(examined[learnt].sum(), _TINY)
-    of_group = [np.bincount(group[learnt], values[learnt], len(edges) + 2) for values in (clicks, examined)]
-    rate = np.clip((of_group[0] + mean) / (of_group[1] + 1.0), *learning.RATES)  # as if one more had been examined
+    mean = clicks[training].sum() / max(examined[training].sum(), _TINY)
+    sums = [np.bincount(group[training], values[training], len(edges) + 2) for values in (clicks, examined)]
+    rate = np.clip((sums[0] + mean) / (sums[1] + 1.0), *learning.RATES)  # plus one examination at the mean rate
     return np.log(rate / (1 - rate))[group]
 
 
 def soft_labels(counts: CountTable, theta: Floats, gamma: Floats) -> tuple[Floats, float]:
-    """Y of each document, shape (D,), and rho.
+    """y, shape (D,), and rho.
 
     Args:
-        counts: of the documents, in cells that have a theta.
+        counts: of the documents, in cells with a theta.
         theta: in (0, 1], shape (K,).
         gamma: gamma1, shape (D,), in (0, 1).
     """
-    shown, of_entry = counts.impressions, theta[counts.cell]
-    clicks, examined = counts.sum_by_unit(counts.clicks), counts.sum_by_unit(shown * of_entry)
-    squares, v = counts.sum_by_unit(shown * of_entry**2), gamma * (1 - gamma)
-    left = float((v * np.maximum(examined**2 - squares, 0.0)).sum())
-    beyond = float(((clicks - examined * gamma) ** 2 - examined * gamma + squares * gamma**2).sum())
-    rho = min(max(beyond / left, 0.0), 1.0) if left > _TINY else 0.0
+    shown, theta_e = counts.impressions, theta[counts.cell]
+    clicks, examined = counts.sum_by_unit(counts.clicks), counts.sum_by_unit(shown * theta_e)
+    squares, v = counts.sum_by_unit(shown * theta_e**2), gamma * (1 - gamma)
+    denominator = float((v * np.maximum(examined**2 - squares, 0.0)).sum())
+    excess = float(((clicks - examined * gamma) ** 2 - examined * gamma + squares * gamma**2).sum())
+    rho = min(max(excess / denominator, 0.0), 1.0) if denominator > _TINY else 0.0
     signal = rho * v * examined**2
     noise = np.maximum(examined * gamma - squares * (gamma**2 + rho * v), _TINY)
     own = np.divide(clicks, examined, out=gamma.copy(), where=examined > 0)

@@ -28,7 +28,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized, dense_row_ranks
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.core.fit.propensities import PROPENSITY
-from posbias.core.learners.boosting import ModelText, Rows, RowsBy, runs, some_rows
+from posbias.core.learners.boosting import ModelText, Rows, RowsBy, chunks, select_rows
 from posbias.core.learners.learning import Features, Learned, Learner, LearningData, Pages, sigmoid
 from posbias.core.learners.models import FactorModel, Forest, NetworkModel
 from posbias.core.log.pages import in_page_order
@@ -230,11 +230,11 @@ def _parse_model(section: ModelSection, path: Path, ids: Ids | None) -> ModelTex
         if len(arrays) < len(entries):
             raise ValueError("it holds an array twice")
         if ids is not None:
-            factors = FactorModel.of_arrays(arrays)
+            factors = FactorModel.from_arrays(arrays)
             if (len(factors.query_bias), len(factors.item_bias)) != (len(ids.queries), len(ids.documents)):
                 raise ValueError("it has factors of other queries or documents than those beside it")
             return factors
-        model = NetworkModel.of_arrays(arrays)
+        model = NetworkModel.from_arrays(arrays)
     if model.n_features != len(section.features):
         raise ValueError(f"it has {model.n_features:,} features, and the manifest {len(section.features):,}")
     return model
@@ -386,7 +386,7 @@ def prepare(
     if place is not None:
         if columns[place].categories is not None:
             raise SchemaError(f"--ranker-score {score}: holds text. Name the number that the ranker orders by.")
-        knowledge = np.concatenate([rows[run][:, place] for run in runs(len(rows))])
+        knowledge = np.concatenate([rows[run][:, place] for run in chunks(len(rows))])
         all_columns, columns = rows, (*columns[:place], *columns[place + 1 :])
         rows = RowsBy(len(all_columns), lambda selection: np.delete(all_columns[selection], place, axis=1))
     pairs = [part.rows.scan().select(GROUP, *PAIR) for part in parts]
@@ -404,7 +404,7 @@ def prepare(
     scans, statistics = tuple(part.select(PAIR) for part in pairs), counted.statistics
     read = counted.read if learner.source == "pages" else None
     query, order = _sort_by_query(pairs)
-    names, in_order = tuple(feature.name for feature in columns), some_rows(rows, order)
+    names, in_order = tuple(feature.name for feature in columns), select_rows(rows, order)
     pages = None if read is None else _pages(read, counted.plan, statistics.cells, scans)
     item = None
     if not learner.needs_features:

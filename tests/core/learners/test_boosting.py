@@ -56,7 +56,7 @@ def test_rows_apart_are_scored_and_not_learnt_from(rows: Floats, labels: Floats)
         trees.grow(lambda scores: logistic(labels[learnt], scores))
     found = Forest(trees.model_text()).scores(rows)
     np.testing.assert_allclose(trees.scores(), found[learnt], rtol=0, atol=1e-12)
-    np.testing.assert_allclose(trees.scores_apart()[0], found[apart], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(trees.validation_scores()[0], found[apart], rtol=0, atol=1e-12)
 
 
 def test_trees_do_not_depend_on_the_number_of_threads(rows: Floats, labels: Floats) -> None:

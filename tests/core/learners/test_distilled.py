@@ -11,7 +11,7 @@ from small_logs import dense_table
 
 from posbias.core.arrays.count_table import CountTable, Floats
 from posbias.core.learners.learning import LearningData
-from posbias.core.learners.trees import ranker_knowledge, rate_of_alike, soft_labels
+from posbias.core.learners.trees import initial_logits, ranker_knowledge, soft_labels
 
 
 def one_cell(impressions: Floats, clicks: Floats) -> CountTable:
@@ -48,7 +48,7 @@ def test_a_document_that_was_never_shown_has_no_mean_position() -> None:
 def test_learning_starts_at_the_rate_of_documents_that_the_ranker_likes_as_much() -> None:
     z, learnt = np.array([1.0, 1.0, 2.0, 2.0, np.nan]), np.arange(5)
     counts, theta = one_cell(np.full(5, 1000.0), np.array([100.0, 120.0, 300.0, 340.0, 50.0])), np.array([0.5])
-    rate = 1 / (1 + np.exp(-rate_of_alike(counts, theta, z, learnt)))
+    rate = 1 / (1 + np.exp(-initial_logits(counts, theta, z, learnt)))
     np.testing.assert_allclose(rate, [0.22, 0.22, 0.64, 0.64, 0.1], atol=1e-3)
 
 

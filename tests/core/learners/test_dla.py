@@ -41,7 +41,7 @@ def examination_loss(data: LearningData, at: Floats, scores: Floats) -> float:
 
 
 def ranking_of(data: LearningData) -> WeightedSoftmax:
-    return WeightedSoftmax(clicked_lists(data, data.learnt), data.n_documents, EXAMINATION)
+    return WeightedSoftmax(clicked_lists(data, data.training), data.n_documents, EXAMINATION)
 
 
 def test_the_gradient_of_ranking_is_the_derivative_of_the_loss_of_the_paper() -> None:
@@ -54,13 +54,13 @@ def test_the_gradient_of_ranking_is_the_derivative_of_the_loss_of_the_paper() ->
 
 def test_the_gradient_of_examination_is_the_derivative_of_the_loss_of_the_paper() -> None:
     scores = np.random.default_rng(0).standard_normal(SMALL.n_documents)
-    gradient, hessian = examination_gradients(clicked_lists(SMALL, SMALL.learnt), EXAMINATION, scores)
+    gradient, hessian = examination_gradients(clicked_lists(SMALL, SMALL.training), EXAMINATION, scores)
     for number in range(5):
         wanted = slope(lambda at: examination_loss(SMALL, at, scores), EXAMINATION, number)
         assert gradient[number] == pytest.approx(wanted, rel=1e-6, abs=1e-8)
 
         def one(at: Floats, number: int = number) -> float:
-            return float(examination_gradients(clicked_lists(SMALL, SMALL.learnt), at, scores)[0][number])
+            return float(examination_gradients(clicked_lists(SMALL, SMALL.training), at, scores)[0][number])
 
         assert hessian[number] == pytest.approx(slope(one, EXAMINATION, number), rel=1e-5)
 
@@ -73,7 +73,7 @@ def test_at_the_truth_the_expected_gradients_are_zero() -> None:
     data = with_pages(draw(), orders, [list(range(5))] * len(orders), [[0] * 5] * len(orders))
     pages = present(data.pages)
     data = replace(data, pages=replace(pages, click=THETA[pages.cell] * gamma[pages.document]))
-    lists = clicked_lists(data, data.learnt)
+    lists = clicked_lists(data, data.training)
     of_ranking, bend = WeightedSoftmax(lists, data.n_documents, np.log(THETA)).gradients(
         np.concatenate([np.log(gamma), np.zeros(data.n_documents - 5)])
     )

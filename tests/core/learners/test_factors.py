@@ -11,7 +11,7 @@ from small_logs import dense_table
 from posbias.core.arrays.count_table import Floats
 from posbias.core.choices import LearningOptions, TieDistance
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.learners.factors import gradients, impressions_apart, model_of, start
+from posbias.core.learners.factors import gradients, impressions_apart, start, task_model
 from posbias.core.learners.learning import ClickLikelihood, LearningData, SquaredError, get_learner, sigmoid
 from posbias.core.learners.models import Adam, FactorModel
 
@@ -67,7 +67,7 @@ def test_gradients_are_those_of_all_losses_and_penalties(
     def total() -> float:
         found = strength / 2 * sum(float((values**2).sum()) for name, values in parameters.items() if name != "mean")
         for task, loss in enumerate(losses):
-            fit = loss.per_impression(model_of(parameters, task).scores(query, item))
+            fit = loss.per_impression(task_model(parameters, task).scores(query, item))
             found -= float(loss.impressions.sum()) * fit / (2 if isinstance(loss, SquaredError) else 1)
         if len(losses) > 1:
             apart = np.concatenate(
@@ -76,7 +76,7 @@ def test_gradients_are_those_of_all_losses_and_penalties(
             found += tie * float((apart**2 / 2 if distance == "squared" else np.abs(apart)).sum())
         return found
 
-    by_score = [loss.gradients(model_of(parameters, task).scores(query, item))[0] for task, loss in enumerate(losses)]
+    by_score = [loss.gradients(task_model(parameters, task).scores(query, item))[0] for task, loss in enumerate(losses)]
     found = gradients(parameters, query, item, by_score, strength, options)
     assert set(found) == set(parameters)
     for name, values in parameters.items():
@@ -224,7 +224,7 @@ def test_held_out_queries_have_no_factors_and_change_nothing(name: str) -> None:
     blanked = replace(data, counts=blank, randomized=unclicked)
     one, other = (learnt(name, log, LearningOptions(steps=20)) for log in (data, blanked))
     np.testing.assert_array_equal(one.item_factors, other.item_factors)
-    apart = np.unique(data.query[data.apart])
+    apart = np.unique(data.query[data.validation])
     assert not one.query_factors[apart].any()
     assert not one.query_bias[apart].any()
 
@@ -243,7 +243,7 @@ def test_what_was_never_seen_has_bias_and_factors_0() -> None:
 
 def test_arrays_that_hold_no_factors_are_refused() -> None:
     arrays = learnt("mf", with_items(), LearningOptions(steps=1)).arrays()
-    assert FactorModel.of_arrays(arrays).mean == arrays["mean"]
+    assert FactorModel.from_arrays(arrays).mean == arrays["mean"]
     for wrong in ({}, arrays | {"item_factors": np.zeros((8, 2))}, arrays | {"more": np.zeros(1)}):
         with pytest.raises(ValueError, match=r"and should hold mean|do not fit together"):
-            FactorModel.of_arrays(wrong)
+            FactorModel.from_arrays(wrong)

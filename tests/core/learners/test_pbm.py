@@ -9,7 +9,7 @@ from learning_logs import UNSEEN, draw, rank_correlation, true_scores
 from present import present
 
 from posbias.core.arrays.count_table import Floats
-from posbias.core.learners.learning import ClickLikelihood, Features, LearningData, sigmoid, with_fewer_negatives
+from posbias.core.learners.learning import ClickLikelihood, Features, LearningData, sample_negatives, sigmoid
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +62,8 @@ def test_losses_of_logs_with_fewer_negatives_are_those_of_the_whole_log_on_avera
 
     def sums(log: LearningData, score: Floats) -> Floats:
         """Log-likelihood, gradient by weights of the features, and clicks."""
-        loss, rows = ClickLikelihood(log.counts.take(log.learnt), log.theta), present(log.features).rows[log.learnt]
-        own = score[log.learnt]
+        loss, rows = ClickLikelihood(log.counts.take(log.training), log.theta), present(log.features).rows[log.training]
+        own = score[log.training]
         likelihood = loss.per_impression(own) * loss.counts.impressions.sum()
         return np.array([likelihood, *(loss.gradients(own)[0] @ rows), loss.counts.clicks.sum()])
 
@@ -72,10 +72,10 @@ def test_losses_of_logs_with_fewer_negatives_are_those_of_the_whole_log_on_avera
     )
     whole, found = sums(sparse, at), list[Floats]()
     for seed in range(300):
-        log = with_fewer_negatives(sparse, 0.25, seed)
+        log = sample_negatives(sparse, 0.25, seed)
         kept = present(log.features).rows[np.arange(log.n_documents)][:, 0].astype(int)
         assert log.n_documents < 0.8 * sparse.n_documents
-        assert len(log.apart) == len(sparse.apart)
+        assert len(log.validation) == len(sparse.validation)
         found.append(sums(log, at[kept]))
     error = np.std(found, axis=0, ddof=1) / np.sqrt(len(found))
     np.testing.assert_array_less(np.abs(np.mean(found, axis=0) - whole), 4 * error + 1e-9)
@@ -92,13 +92,13 @@ def test_a_quarter_of_the_negatives_teaches_nearly_the_same(name: str) -> None:
         return float(sigmoid(scores(learn(name, log, **shallow), UNSEEN)).mean())
 
     whole = attractiveness(sparse)
-    fewer = [attractiveness(with_fewer_negatives(sparse, 0.25, seed)) for seed in range(4)]
+    fewer = [attractiveness(sample_negatives(sparse, 0.25, seed)) for seed in range(4)]
     assert np.mean(fewer) == pytest.approx(whole, rel=0.2)
     assert attractiveness(_unweighted(sparse, 0.25)) > 1.8 * whole
 
 
 def _unweighted(data: LearningData, share: float) -> LearningData:
-    log = with_fewer_negatives(data, share, 0)
+    log = sample_negatives(data, share, 0)
     clicked = log.counts.sum_by_unit(log.counts.clicks)[log.counts.unit_of_entry] > 0
     own = np.where(clicked, log.counts.impressions, share * log.counts.impressions)
     return replace(log, counts=replace(log.counts, impressions=own))

@@ -14,8 +14,8 @@ from posbias.core.choices import LearningOptions
 from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.learners import networks
 from posbias.core.learners.learning import Learned, LearningData, sigmoid
-from posbias.core.learners.models import layers_of
-from posbias.core.learners.networks import Batch, Slopes, Towers, backward, chance, first_layers, keep
+from posbias.core.learners.models import forward
+from posbias.core.learners.networks import Batch, Slopes, Towers, backward, chance, initial_layers, keep
 
 STEP = 1e-6
 
@@ -32,16 +32,16 @@ def without_position(data: LearningData) -> Learned:
 
 def test_the_gradients_of_a_network_are_the_derivatives_of_its_loss() -> None:
     rng = np.random.default_rng(0)
-    drawn, zeros = first_layers((3, 4, 2, 1), rng)
+    drawn, zeros = initial_layers((3, 4, 2, 1), rng)
     weights = [weight.astype(np.float64) for weight in drawn]  # in double precision here
     biases = [rng.standard_normal(bias.shape) for bias in zeros]
     rows, slope, decay = rng.standard_normal((7, 3)), rng.standard_normal(7), 0.3
 
     def loss() -> float:
-        of_rows = float(slope @ layers_of(rows, weights, biases)[-1][:, 0])
+        of_rows = float(slope @ forward(rows, weights, biases)[-1][:, 0])
         return of_rows + decay * sum(float((weight**2).sum()) for weight in weights) / 2
 
-    found = backward(layers_of(rows, weights, biases), weights, slope, decay)
+    found = backward(forward(rows, weights, biases), weights, slope, decay)
     for gradient, parameter in zip(found.values(), (*weights, *biases), strict=True):
         for place in np.ndindex(parameter.shape):
             parameter[place] += STEP
