@@ -104,9 +104,7 @@ def learn_factors(learner: Learner, data: LearningData, options: LearningOptions
                 loss.gradients(task_model(parameters, task).scores(query, item))[0] for task, loss in enumerate(losses)
             ]
             adam.step(gradients(parameters, query, item, by_score, penalty, options))
-            model = replace(
-                task_model(parameters, ranks_by), mean=float(parameters["mean"][-1])
-            )  # the evaluated one
+            model = replace(task_model(parameters, ranks_by), mean=float(parameters["mean"][-1]))  # the evaluated one
             value = held_out.per_impression(_scores(model, log, log.validation)) if held_out.impressions.any() else None
             rounds.add(number, losses[-1].per_impression(model.scores(query, item)), value)
             kept = model if rounds.best == number else kept

@@ -120,7 +120,7 @@ def learn_from(rows: Floats, pairs: RatePairs, trees: int, monkeypatch: pytest.M
     def found(*_: object) -> RatePairs:
         return pairs
 
-    monkeypatch.setattr(rank_losses, "_pairs_of", found)
+    monkeypatch.setattr(rank_losses, "_significant_pairs", found)
     number = np.zeros(len(rows), np.int64)
     counts = dense_table(np.ones((len(rows), 1)), np.zeros((len(rows), 1)))
     features = Features(rows, ("a", "b"))

@@ -15,7 +15,7 @@ from posbias.core.errors import IdentifiabilityError, SchemaError
 from posbias.core.learners import networks
 from posbias.core.learners.learning import Learned, LearningData, sigmoid
 from posbias.core.learners.models import forward
-from posbias.core.learners.networks import Batch, Slopes, Towers, backward, chance, initial_layers, keep
+from posbias.core.learners.networks import Batch, Slopes, Towers, backward, click_probability, dropout, initial_layers
 
 STEP = 1e-6
 
@@ -69,7 +69,7 @@ def slopes_of(towers: Towers, rows: Batch, adversary: Floats = NONE, reversal: f
 @pytest.mark.parametrize("towers", ["sum", "product", "alone"])
 def test_a_step_is_the_derivative_of_the_likelihood_of_clicks(rows: Batch, towers: Towers) -> None:
     def loss(relevance: Floats, of_positions: Floats) -> float:
-        clicked = chance(towers, relevance, of_positions[rows.place])
+        clicked = click_probability(towers, relevance, of_positions[rows.place])
         return -float(rows.weight @ (rows.rate * np.log(clicked) + (1 - rows.rate) * np.log1p(-clicked)))
 
     of_relevance, of_positions, _ = slopes_of(towers, rows)
@@ -99,7 +99,7 @@ def test_the_adversary_predicts_clicks_from_position_and_position_moves_against_
 
 def test_dropout_hides_positions_with_its_chance_and_leaves_their_mean() -> None:
     n_rows = 20_000
-    seen = keep(np.random.default_rng(0), n_rows, LearningOptions(observation_dropout=0.75))
+    seen = dropout(np.random.default_rng(0), n_rows, LearningOptions(observation_dropout=0.75))
     rows = Batch(np.zeros(n_rows, np.int64), np.full(n_rows, 0.5), np.full(n_rows, 1 / n_rows), seen)
     found, *_ = networks.slopes("sum", np.zeros(n_rows), np.array([0.4]), NONE, rows)
     hidden = found == 0  # 1 / (1 + exp(0)) is the rate
