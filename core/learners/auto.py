@@ -1,22 +1,22 @@
-"""The default ranker: a blend of two, or one that is clearly better by held-out clicks.
+"""The default ranker: a blend of two rankers, or a single ranker that is significantly better on held-out clicks.
 
     score = (1 - s) f_distilled / sd_distilled + s f_lambdarank / sd_lambdarank       sd within queries
 
-`lambdarank` grades a document by its clicks and by where the ranker puts documents, whatever their features: best where
-the ranker knows far more than the features, and worst where it knows nothing. `distilled` asks of features first. How
-much the ranker knows beyond the features is what position adds to held-out clicks at the same theta:
+`lambdarank` grades documents by clicks and positions, independently of features: best where the logging ranker knows
+far more than the features, worst where it knows nothing. `distilled` relies on features first. The knowledge of the
+logging ranker beyond the features is the gain in held-out likelihood by position, at the same theta:
 
-    kappa = (l(features and position) - l(features)) / (l(features) - l(nothing)),   s = kappa / (kappa + 0.15) <= 0.9
+    kappa = (l(features and position) - l(features)) / (l(features) - l(constant)),   s = kappa / (kappa + 0.15) <= 0.9
 
-with l the log-likelihood of clicks of queries that trees have not seen. The constant was chosen on simulated logs
+with l the log-likelihood of clicks of queries that trees have not seen. The constant .15 was chosen on simulated logs
 (tests/benchmarks/rankers.py).
 
-All rankers are learnt on two thirds of the queries and compared on the third, three times. What is compared is DCG@10
-by clicks that are corrected for position, among the documents of a query (`core/evaluation`, as `posbias evaluate
---candidates query`), with errors by query and of theta. One that is better than the blend by more than 2.5
-standard errors is taken in its place. Not by likelihood: it falls where NDCG rises.
+By three-fold cross-validation over queries, rankers are compared by DCG@10 of clicks corrected for position, among the
+documents of a query (`core/evaluation`, as `posbias evaluate --candidates query`), with errors by query and of theta.
+A ranker that is better than the blend by more than 2.5 standard errors replaces it. Not by likelihood, which may fall
+while NDCG rises.
 
-The scores are logits: a + b score, b by the likelihood of held-out clicks, a by that of all.
+The scores are logits, a + b score, b by the likelihood of held-out clicks, a by the likelihood of all.
 
 Sources: Wolpert 1992 (held-out scores); van der Laan, Polley & Hubbard 2007 (the same folds for choice and error);
 Platt 1999 (a and b).
@@ -44,69 +44,68 @@ BLEND = ("distilled", "lambdarank")
 NAIVE, LOGGED = "naive", "log's own order"
 FOLDS, DEPTH = 3, 10
 HALF = 0.15
-"""Kappa at which either of the blend counts half."""
+"""Kappa at which s = 1/2."""
 
 MOST = 0.9
-"""Share of `lambdarank` at most: where features predict hardly any click, kappa has no bound."""
+"""Upper bound of s: kappa is unbounded where features predict hardly any click."""
 
 CLEARLY = 2.5
-"""Standard errors by which a single ranker must be better than the blend: 5 % for the best of four (Bonferroni)."""
+"""Standard errors by which a single ranker must exceed the blend: 5 % for the best of four (Bonferroni)."""
 
 _OTHERS = {learner.name: learner for learner in (trees.LAMBDARANK, trees.PBM, trees.NAIVE)}
 _CANDIDATES = {trees.DISTILLED.name: trees.DISTILLED, **_OTHERS}
 _FEWEST_QUERIES = 20
-_MOST_DOCUMENTS = 300_000  # that rankers are compared on: of more, some queries are drawn
-_LEAST_WEIGHT = 0.01  # theta below this is taken for this where a ranking is judged
+_MOST_DOCUMENTS = 300_000  # for the comparison, by sampling queries
+_LEAST_WEIGHT = 0.01  # lower bound of theta in the comparison
 _TINY = 1e-12
-_MOST_STEPS, _ENOUGH = 100, 1e-6  # of Newton's method, and its last step
+_MOST_STEPS, _LAST_STEP = 100, 1e-6  # of Newton's method
 
 
 HeldOut = tuple[LearningData, Mapping[str, Floats], float]
-"""Documents, their scores by rankers that have learnt from other queries, each with standard deviation 1 within
-queries, shape (D,), and kappa, what the ranker knows beyond the features, >= 0."""
+"""Documents; their out-of-fold scores by ranker, of standard deviation 1 within queries, shape (D,); and kappa >= 0."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The shares of rankers in the blend, and how it compares."""
+    """The shares of rankers in the blend, and its comparison."""
 
     shares: Mapping[str, float]  # by ranker
     kappa: float
-    queries: int
-    gains: Mapping[str, tuple[Value, float]]  # over naive clicks and the log's order: in DCG@10, and the DCG@10 of that
+    queries: int  # in the comparison
+    gains: Mapping[str, tuple[Value, float]]  # gain in DCG@10 over `naive` and the log's own order, and their DCG@10
     slope: float  # b
-    is_single: bool = False  # whether one ranker is clearly better than the blend, and taken in its place
+    is_single: bool = False  # whether a single ranker replaces the blend
 
 
 def learn_blend(_: Learner, data: LearningData, options: LearningOptions, on_round: OnRound) -> Learned:
-    """Compare the rankers on held-out queries, and learn what is chosen from all of them."""
+    """Compare the rankers on held-out queries, and learn the chosen rankers from all queries."""
     choice = choose(held_out_scores(data, options, on_round))
     learned = {name: _CANDIDATES[name].learn(data, options, on_round) for name, share in choice.shares.items() if share}
     rows, losses = learning.features_of(data).rows, learning.likelihoods(trees.PBM, data)
     models, factors, logits = list[ModelText](), list[float](), np.zeros(data.n_documents)
-    for name, of_one in learned.items():
-        if not isinstance(of_one.model, Forest):
+    for name, ranker in learned.items():
+        if not isinstance(ranker.model, Forest):
             raise TypeError(f"{name} has no trees")
-        scores = of_one.model.scores(rows)
+        scores = ranker.model.scores(rows)
         deviation = float(_centred(scores, data.query).std())
-        models.append(ModelText.parse(of_one.model.text))
+        models.append(ModelText.parse(ranker.model.text))
         factors.append(choice.slope * choice.shares[name] / deviation if deviation > _TINY else 0.0)
         logits += factors[-1] * scores
-    alike = np.ones((len(data.training), 1))
-    constant = float(calibration(losses[0], alike, logits[data.training])[0])
+    ones = np.ones((len(data.training), 1))
+    constant = float(calibration(losses[0], ones, logits[data.training])[0])
     summed = scaled_sum(models, factors, constant)
     text = replace(summed, head=summed.head | {"objective": learning.PROBABILITY}).complete()
     rounds = Rounds(None)
     fits = [
-        loss.per_impression(constant + logits[some])
-        for loss, some in zip(losses, (data.training, data.validation), strict=True)
-        if len(some)
+        loss.per_impression(constant + logits[documents])
+        for loss, documents in zip(losses, (data.training, data.validation), strict=True)
+        if len(documents)
     ]
     rounds.add(len(summed.trees), fits[0], fits[1] if len(fits) > 1 else None)
-    shares = [  # of gain of each model, times its share of the blend
+    shares = [  # of each model's gain, times its share of the blend
         table.with_columns(pl.col("gain") / max(float(table["gain"].sum()), _TINY) * choice.shares[name])
-        for name, of_one in learned.items()
-        if (table := of_one.importance) is not None
+        for name, ranker in learned.items()
+        if (table := ranker.importance) is not None
     ]
     chosen = {
         "shares": dict(choice.shares),
@@ -135,11 +134,11 @@ def learn_blend(_: Learner, data: LearningData, options: LearningOptions, on_rou
 
 
 def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRound) -> HeldOut | None:
-    """Scores of documents by rankers that were learnt on other queries; None where there are too few queries."""
+    """Cross-validate the rankers on training queries; None with fewer than 20 queries, or too few clicks to learn."""
     data, options = data.take(data.training), replace(options, early_stopping=None)
     n_queries, share = int(data.query[-1]) + 1, min(1.0, _MOST_DOCUMENTS / data.n_documents)
-    kept = np.random.default_rng(options.seed).random(n_queries) < share if share < 1 else np.ones(n_queries, np.bool_)
-    data = data.take(np.flatnonzero(kept[data.query]))
+    drawn = np.random.default_rng(options.seed).random(n_queries) < share if share < 1 else np.ones(n_queries, np.bool_)
+    data = data.take(np.flatnonzero(drawn[data.query]))
     data = replace(data, query=np.unique(data.query, return_inverse=True)[1])
     n_queries = int(data.query[-1]) + 1
     if n_queries < _FEWEST_QUERIES:
@@ -152,29 +151,28 @@ def held_out_scores(data: LearningData, options: LearningOptions, on_round: OnRo
     try:
         for number in range(FOLDS):
             held_out = fold == number
-            learnt = np.flatnonzero(~held_out)
-            teacher, logits = trees.teacher_logits(replace(data, held_out=held_out), options, on_round)
+            training = np.flatnonzero(~held_out)
+            gain_share, logits = trees.teacher_logits(replace(data, held_out=held_out), options, on_round)
             with_ranker[held_out] = logits[held_out]
-            part, rows = data.take(learnt), features.rows[np.flatnonzero(held_out)]
+            part, rows = data.take(training), features.rows[np.flatnonzero(held_out)]
             models = {name: learner.learn(part, options, on_round).model for name, learner in _OTHERS.items()}
-            models[trees.DISTILLED.name] = trees.distil(
-                trees.DISTILLED, part, options, on_round, (teacher, logits[learnt])
-            ).model
+            teacher = gain_share, logits[training]
+            models[trees.DISTILLED.name] = trees.distil(trees.DISTILLED, part, options, on_round, teacher).model
             for name, model in models.items():
                 if isinstance(model, Forest):
                     scores[name][held_out] = model.scores(rows)
                     standardised[name][held_out] = _standardised(scores[name][held_out], data.query[held_out])
-    except (SchemaError, IdentifiabilityError):  # two thirds of so small a log cannot be learnt from
+    except (SchemaError, IdentifiabilityError):  # two thirds of the log are too few
         return None
     likelihood = ClickLikelihood(data.weighted.only_cells(data.known), data.theta)
-    nothing = likelihood.per_impression(np.full(data.n_documents, likelihood.start()))
-    alone, more = (likelihood.per_impression(of) for of in (scores[trees.PBM.name], with_ranker))
-    kappa = max(more - alone, 0.0) / max(alone - nothing, _TINY)
+    constant = likelihood.per_impression(np.full(data.n_documents, likelihood.start()))
+    by_features, by_both = (likelihood.per_impression(logits) for logits in (scores[trees.PBM.name], with_ranker))
+    kappa = max(by_both - by_features, 0.0) / max(by_features - constant, _TINY)
     return data, standardised, kappa
 
 
 def _centred(scores: Floats, query: Integers) -> Floats:
-    """Scores less the mean of their query."""
+    """Scores minus the mean score of their query."""
     _, number = np.unique(query, return_inverse=True)
     return scores - (np.bincount(number, scores) / np.bincount(number))[number]
 
@@ -186,7 +184,7 @@ def _standardised(scores: Floats, query: Integers) -> Floats:
 
 
 def choose(held_out: HeldOut | None) -> Choice:
-    """The blend, or what is better by more than its error."""
+    """Choose the blend, or a ranker that exceeds it by `CLEARLY`; `distilled` alone without held-out scores."""
     if held_out is None:
         return Choice({BLEND[0]: 1.0}, 0.0, 0, {}, 1.0)
     data, by_ranker, kappa = held_out
@@ -215,7 +213,7 @@ def choose(held_out: HeldOut | None) -> Choice:
 
 
 def evaluate_rankings(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
-    """Rankings 1, 2, ... of the documents of queries by scores, each of shape (D,), and the log's own, number 0."""
+    """Evaluate rankings 1, 2, ... by scores of shape (D,) each, and ranking 0, the log's own order."""
     counts = data.weighted
     document = counts.unit_of_entry
     rows = pl.DataFrame(
@@ -234,9 +232,9 @@ def evaluate_rankings(data: LearningData, scores: Sequence[Floats]) -> Evaluatio
     documents = np.arange(data.n_documents)
     scored = [
         pl.DataFrame(
-            {clicked.RANKING: np.full_like(documents, number), QUERY: data.query, DOC: documents, clicked.SCORE: of}
+            {clicked.RANKING: np.full_like(documents, number), QUERY: data.query, DOC: documents, clicked.SCORE: score}
         )
-        for number, of in enumerate(scores, start=1)
+        for number, score in enumerate(scores, start=1)
     ]
     lists = clicked.rank_lists(pl.concat(scored))
     cells = pl.DataFrame({clicked.CELL: np.arange(counts.n_cells), POSITION: data.position})
@@ -248,24 +246,24 @@ def evaluate_rankings(data: LearningData, scores: Sequence[Floats]) -> Evaluatio
 
 
 def calibration(likelihood: ClickLikelihood, columns: Floats, offset: Floats | float = 0.0) -> Floats:
-    """B, shape (m,), of the logits offset + columns b, columns of shape (D, m), the first of them all 1.
+    """b, shape (m,), of the logits offset + columns b by maximum likelihood; columns of shape (D, m), the first all 1.
 
-    By Newton steps on the likelihood of clicks, with the expected part of its Hessian.
+    By Newton steps with the expected part of the Hessian.
     """
     b = np.zeros(columns.shape[1])
     b[0] = likelihood.start() - np.mean(offset)
     for _ in range(_MOST_STEPS):
         gradient, hessian = likelihood.gradients(offset + columns @ b)
-        # of the least length, where scores say the same of all documents and b has no single value
+        # of least norm, as b is not unique where scores are constant
         step = np.linalg.lstsq(columns.T @ (hessian[:, np.newaxis] * columns), columns.T @ gradient)[0]
         b = b - step
-        if np.abs(step).max() < _ENOUGH:
+        if np.abs(step).max() < _LAST_STEP:
             break
     return b
 
 
 def harm(choice: Choice, margin: float) -> Warnings:
-    """Warnings against putting the ranker in the place of the log's own order."""
+    """Warnings against replacing the log's own order by the ranker."""
     gain = choice.gains.get(LOGGED)
     if gain is None or not np.isfinite(gain[0].low):
         return {"ranker-not-compared": {"queries": choice.queries}}
