@@ -424,7 +424,7 @@ def predict(
     fitted = read_theta(propensities)
     as_counted = None if fitted.plan.model.needs_session else by_position
     job, log = requests.job_for_propensities(inputs, log, fitted, beside=["timestamp"], as_counted=as_counted)
-    job = predicting.job_of_prediction(job, rankings)
+    job = predicting.prediction_job(job, rankings)
     work = partial(predicting.predict, job, fitted, rankings)
     options, also_read = plain_options(log, rankings), [*fitted.files, *rankings.files]
     return execution.run_job("predict", job, log, output, printing, options, also_read, work)

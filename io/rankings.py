@@ -328,7 +328,7 @@ def evaluate_rankings(
 
     Raises:
         SchemaError: a ranking has no document of the log, or a score is not a finite number or is repeated.
-        UsageError: several results of a page share a position, and candidates are not those of unnamed lists of a page.
+        UsageError: results of a page share a position, and candidates are not `page` or lists have names.
     """
     folder = engine.scratch / "rankings"
     folder.mkdir(mode=0o700)

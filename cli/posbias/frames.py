@@ -25,7 +25,7 @@ from posbias.core.training.weights import WeightOptions, check_min_propensity
 from posbias.io.counting.count import read_log
 from posbias.io.engines.local import LocalEngine
 from posbias.io.engines.spark_session import session_of, spark_errors
-from posbias.io.fits.saved_fit import PreviousFit
+from posbias.io.fits.saved_fit import CellPropensities
 from posbias.io.jobs.click_models import ClickModelFit, check_can_weigh, no_weight_of_rows, weigh_by_row
 from posbias.io.jobs.training import WeightRequest, weigh_by_cell
 from posbias.io.log.click_log import LogRequest, open_log
@@ -286,7 +286,7 @@ WEIGHT_COLUMNS = (PROPENSITY, WEIGHT)
 
 def weigh(
     given: FrameT,
-    fit: PreviousFit | ClickModelFit,
+    fit: CellPropensities | ClickModelFit,
     roles: Roles,
     options: WeightOptions,
     source: Source,

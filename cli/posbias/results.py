@@ -37,7 +37,7 @@ from posbias.core.errors import MissingExtraError, RoleError, SchemaError, Usage
 from posbias.core.fit.plot_data import CONTEXT, HIGH, LOW, PROPENSITY, plotted_curves
 from posbias.core.schema import IMPRESSIONS, POSITION, Roles
 from posbias.core.training.weights import WeightOptions
-from posbias.io.fits.saved_fit import PreviousFit
+from posbias.io.fits.saved_fit import CellPropensities
 from posbias.io.jobs.click_models import ClickModelFit, read_fitted
 from posbias.io.places.locations import Location, location
 from posbias.io.places.ownership import owned_directory, system_temporary
@@ -413,7 +413,7 @@ class Result(_WithConclusion):
         return frames.weigh(frame, self._fitted, roles, options, propensity, on_bad_rows, unidentified)
 
     @cached_property
-    def _fitted(self) -> PreviousFit | ClickModelFit:
+    def _fitted(self) -> CellPropensities | ClickModelFit:
         return read_fitted(self.place)
 
     @property

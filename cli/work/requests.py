@@ -21,7 +21,7 @@ from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, PREV
 from posbias.core.training.layout import LayoutOfPages, choose_grouping, get_layout, layouts_of_pages
 from posbias.core.training.weights import WeightOptions, check_min_propensity
 from posbias.io.counting.warehouse import WarehouseQuery, about_export
-from posbias.io.fits.saved_fit import PreviousFit, StoredFit
+from posbias.io.fits.saved_fit import CellPropensities, StoredFit
 from posbias.io.forms.page_structure import team_error
 from posbias.io.jobs.fit import CellFit, Job
 from posbias.io.jobs.training import TrainingRequest, WeightRequest
@@ -292,7 +292,7 @@ def resolve(
 def job_for_propensities(
     inputs: Sequence[str],
     log: groups.LogOptions,
-    fitted: PreviousFit | None,
+    fitted: CellPropensities | None,
     *,
     beside: Sequence[str] = (),
     sessions_for: str | None = None,

@@ -348,7 +348,7 @@ class FitManifest(_LogManifest, msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class PreviousFit:
+class CellPropensities:
     """Propensities by cell: of a fit (`StoredFit`), or given in a table or as a power."""
 
     name: str  # of the directory or file, or power:ETA
@@ -368,7 +368,7 @@ class PreviousFit:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredFit(PreviousFit):
+class StoredFit(CellPropensities):
     """A fit that `fit` or `run` wrote."""
 
     folder: Path
@@ -382,7 +382,7 @@ class StoredFit(PreviousFit):
 
     @property
     def hidden_slope(self) -> float:
-        """See `PreviousFit`."""
+        """See `CellPropensities`."""
         rows = self.estimate.from_rows
         hidden = None if rows is UNSET else rows.hidden_relevance
         return 0.0 if hidden is None else max(hidden.slope_if_as_strong_as_features, 0.0)
@@ -407,7 +407,7 @@ LAST_POSITION = 10_000
 """The last position with a propensity under a power."""
 
 
-def read_theta(named: str | Path) -> PreviousFit:
+def read_theta(named: str | Path) -> CellPropensities:
     """Read the propensities that `--propensities` names: a result of `fit` or `run`, a table, or `power:ETA`.
 
     Raises:
@@ -442,7 +442,7 @@ def is_own(name: str) -> bool:
     return format_by_name(PurePosixPath(name)) is not None
 
 
-def _read_given_table(name: str) -> PreviousFit:
+def _read_given_table(name: str) -> CellPropensities:
     """Read `position`, `propensity`, and any `previous_click` and contexts; ignore other columns that fits write."""
     sources = resolve_quotes(find_sources([name]))[0]
     with reading(sources):
@@ -474,12 +474,12 @@ def _read_given_table(name: str) -> PreviousFit:
     return _given(name, table, context, {str(source.path): source.digest() for source in sources})
 
 
-def _given(name: str, table: pl.DataFrame, context: tuple[str, ...], digests: dict[str, str]) -> PreviousFit:
+def _given(name: str, table: pl.DataFrame, context: tuple[str, ...], digests: dict[str, str]) -> CellPropensities:
     model = counted_model("ubm" if PREVIOUS_CLICK in table.columns else DEFAULT_MODEL)
     check_curves(model, context, ())
     plan = StatisticsPlan(model, context=context)
     known = check_own_propensities(table, plan.cell_columns, where=f"--propensities {name}")
-    return PreviousFit(name, plan, ThetaEstimate(known, None), digests)
+    return CellPropensities(name, plan, ThetaEstimate(known, None), digests)
 
 
 def read_fit(place: Location) -> StoredFit:

@@ -14,7 +14,7 @@ from posbias.core.evaluation.clicked import MEASURES, N_CLICKS, N_PAGES, NDCG, M
 from posbias.core.evaluation.estimates import JUDGED, Bound, Evaluation, difference_table, metric_table
 from posbias.core.fit.propensities import choose_propensities
 from posbias.io.engines.engine import Engine
-from posbias.io.fits.saved_fit import PreviousFit
+from posbias.io.fits.saved_fit import CellPropensities
 from posbias.io.fits.verdicts import (
     ERRORS_UNKNOWN,
     break_even_reason,
@@ -188,7 +188,7 @@ def check_evaluation(given: EvaluationOptions) -> None:
         raise UsageError(f"--bound {given.bound:g}: must be above 0 and below 1; it is a confidence, e.g. 0.95.")
 
 
-def evaluate(job: Job, fitted: PreviousFit, given: EvaluationOptions, engine: Engine, result: Result) -> None:
+def evaluate(job: Job, fitted: CellPropensities, given: EvaluationOptions, engine: Engine, result: Result) -> None:
     """Evaluate rankings by clicks corrected for position bias; write tables, and add headline and reasons.
 
     Raises:

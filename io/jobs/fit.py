@@ -28,7 +28,7 @@ from posbias.io.counting.count import CountedLog, PairsOfPart, count_log, read_l
 from posbias.io.counting.profile import ROWS_TO_TEST, facts_of_rows, faults_of_log, pages_to_test, profile_of_days
 from posbias.io.counting.warehouse import about_export
 from posbias.io.engines.engine import Engine, KeepSessions, ReadLog, sample_rows
-from posbias.io.fits.saved_fit import PreviousFit, StoredFit, estimate_section
+from posbias.io.fits.saved_fit import CellPropensities, StoredFit, estimate_section
 from posbias.io.fits.verdicts import OTHER_MODEL, fit_headline, fit_reasons, label_in_words
 from posbias.io.forms.page_structure import check_drafts
 from posbias.io.jobs import tables
@@ -134,7 +134,7 @@ class Job:
         return self.log is not None and self.log.export is not None and about_export(self.log.export).ids == "number"
 
 
-def name_propensities(fitted: PreviousFit, result: Result) -> None:
+def name_propensities(fitted: CellPropensities, result: Result) -> None:
     """Add the source of propensities to the manifest, and reasons against given ones or those of a doubtful fit."""
     result.content["propensities"] = fitted.name
     if not isinstance(fitted, StoredFit):

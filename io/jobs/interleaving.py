@@ -25,7 +25,7 @@ from posbias.core.evaluation.interleaving import CreditRule, Verdict, add_up, lo
 from posbias.core.fit.propensities import PROPENSITY, choose_propensities
 from posbias.core.schema import CLICK, PERIOD, POSITION, QUERY, RESERVED
 from posbias.io.engines.engine import Engine, ReadLog, sums_by
-from posbias.io.fits.saved_fit import PreviousFit
+from posbias.io.fits.saved_fit import CellPropensities
 from posbias.io.fits.verdicts import label_in_words, unweighted_reason
 from posbias.io.jobs.fit import Job, name_propensities, read_pages
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, number_in_words
@@ -133,7 +133,7 @@ def earlier_result(place: Path | None) -> Generator[InterleavingSection | None]:
 
 
 def interleave(
-    job: Job, team: str, given: InterleavingOptions, fitted: PreviousFit | None, engine: Engine, result: Result
+    job: Job, team: str, given: InterleavingOptions, fitted: CellPropensities | None, engine: Engine, result: Result
 ) -> None:
     """Count a log, add it to the earlier countings, and conclude.
 
@@ -171,7 +171,7 @@ def interleave(
 
 
 def counting_section(
-    team: str, given: InterleavingOptions, fitted: PreviousFit | None, earlier: InterleavingSection | None
+    team: str, given: InterleavingOptions, fitted: CellPropensities | None, earlier: InterleavingSection | None
 ) -> tuple[InterleavingSection, dict[int, float] | None]:
     """Section of a new counting, without teams, and the propensity by position.
 
@@ -202,7 +202,7 @@ def counting_section(
     return section, theta
 
 
-def _propensity_by_position(fitted: PreviousFit) -> dict[int, float]:
+def _propensity_by_position(fitted: CellPropensities) -> dict[int, float]:
     """Propensities, above 0, by position; raise UsageError if they differ by more than the position."""
     plan = fitted.plan
     if plan.curve or plan.model.needs_session:

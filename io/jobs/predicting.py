@@ -19,7 +19,7 @@ from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUE
 from posbias.io.counting.count import PartsWithFacts, count_pages, merged_parts, read_log
 from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine, Parts
-from posbias.io.fits.saved_fit import PreviousFit
+from posbias.io.fits.saved_fit import CellPropensities
 from posbias.io.fits.verdicts import ERRORS_UNKNOWN, break_even_reason, unweighted_reason
 from posbias.io.jobs.fit import Job, describe_log, describe_reading, name_propensities, sections_of_log
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
@@ -50,7 +50,7 @@ _MOST_RESULTS_BY_SAMPLE = 1.2  # the same if the number of pages is extrapolated
 _WIDE = 1.5  # width of an interval of the slope that may contain both 1 and the 1/4 of cascades
 
 
-def job_of_prediction(job: Job, given: PredictionOptions) -> Job:
+def prediction_job(job: Job, given: PredictionOptions) -> Job:
     """Extend a job to count classes of queries (--by), and validate it for predictions.
 
     Raises:
@@ -88,7 +88,7 @@ def job_of_prediction(job: Job, given: PredictionOptions) -> Job:
     return job
 
 
-def predict(job: Job, fitted: PreviousFit, given: PredictionOptions, engine: Engine, result: Result) -> None:
+def predict(job: Job, fitted: CellPropensities, given: PredictionOptions, engine: Engine, result: Result) -> None:
     """Predict the clicks per page of rankings; write tables, and add headline and reasons to the result.
 
     Raises:
