@@ -31,7 +31,7 @@ from posbias.io.jobs.fit import Job, name_propensities, read_pages
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, number_in_words
 from posbias.io.log.clicks import Rows
 from posbias.io.log.faults import Quantity, faults_in
-from posbias.io.log.sources import file_digest
+from posbias.io.log.sources import counted_already
 from posbias.io.options import InterleavingOptions
 from posbias.io.places.temporary import temporary_files, whole_files
 from posbias.io.results.conclusions import Reason, has_stops, reason
@@ -291,11 +291,10 @@ def _retained_countings(
         common = sorted({*counting.days} & {*days})
         same = {*counting.sources} == {*sources}
         if not common:
-            known = {*counting.sources, *map(file_digest, counting.sources)}
-            twice = next((key for key in sources if key in known or file_digest(key) in counting.sources), None)
+            twice = counted_already(sources, counting.sources)
             if twice is not None:
                 raise StatisticsError(
-                    f"{place}: has counted {sources[twice]} as {', '.join(counting.days)} already: its clicks would be "
+                    f"{place}: has counted {twice} as {', '.join(counting.days)} already: its clicks would be "
                     "counted twice."
                 )
             kept.append(counting)

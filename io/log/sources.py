@@ -7,7 +7,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -680,6 +680,12 @@ def query_suffix(text: str) -> str:
 def file_digest(digest: str) -> str:
     """Return the digest of the file alone."""
     return digest.partition(_QUERY_MARK)[0]
+
+
+def counted_already(sources: Mapping[str, str], counted: Collection[str]) -> str | None:
+    """Path of the first source (path by digest) whose rows, or some of them, are among those counted, by digest."""
+    files = {*counted, *map(file_digest, counted)}
+    return next((path for digest, path in sources.items() if digest in files or file_digest(digest) in counted), None)
 
 
 def check_unchanged(sources: Sequence[Source]) -> None:

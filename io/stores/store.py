@@ -28,7 +28,7 @@ from posbias.core.errors import LogFormatError, StatisticsError
 from posbias.core.schema import CLICKS, IMPRESSIONS, PERIOD, coarsen_periods, coarsest
 from posbias.io.engines.engine import Item, Output, Parts
 from posbias.io.log.clicks import Rows
-from posbias.io.log.sources import file_digest, named_paths
+from posbias.io.log.sources import counted_already, file_digest, named_paths
 from posbias.io.places.locations import (
     FileState,
     Location,
@@ -560,11 +560,10 @@ def check_new_day(store: Statistics, day: str, sources: Mapping[str, str], *, re
     """
     countings = [counting for segment in store.segments for counting in segment.countings]
     for counting in (entry for entry in countings if entry.days != (day,)):
-        known = {*counting.sources, *map(file_digest, counting.sources)}
-        twice = next((digest for digest in sources if digest in known or file_digest(digest) in counting.sources), None)
+        twice = counted_already(sources, counting.sources)
         if twice is not None:
             raise StatisticsError(
-                f"{store.path}: has counted {sources[twice]} as {_span(counting)} already: its clicks would be counted "
+                f"{store.path}: has counted {twice} as {_span(counting)} already: its clicks would be counted "
                 f"twice. Name the log of {day}, or remove the other day first (--remove-day)."
             )
     there = {digest for counting in countings if day in counting.days for digest in counting.sources}
