@@ -189,42 +189,68 @@ def effect_of_missing_rows(impressions: pl.DataFrame) -> tuple[float, float, flo
     """Test whether clicks depend on how many of the positions missing on a page are above, g, rather than below.
 
     They do if positions are ranks from which results were left out before the page was shown: the document then stood g
-    positions higher. Within strata s of query, document, position and missing positions in all, with n_s impressions
-    and c_s clicks, the score test of log P(click) = alpha_s + beta g has
-
-        U = sum_s sum_i c_i (g_i - mean_s(g)),  SS_s = sum_i (g_i - mean_s(g))^2,
-        Var U = sum_s c_s (n_s - c_s) / (n_s (n_s - 1)) SS_s,
-
-    the variance over permutations of clicks within strata; beta is estimated by U / sum_s (c_s / n_s) SS_s. Impressions
-    on pages with other clicks are left out: rows may be missing because they were not clicked.
+    positions higher. The slope beta of log P(click) = alpha_s + beta g is estimated within strata s of query, document,
+    position and missing positions in all. Impressions on pages with other clicks are left out: rows may be missing
+    because they were not clicked. A missing row may also have been clicked, at the rate p of rows above others; if
+    clicks above raise the click rate by a factor r > 1, as seen where nothing is missing above, beta is as large as
+    log(1 + p (r - 1)) without any filter, which is subtracted.
 
     Args:
         impressions: whole pages, with positions from 1.
 
     Returns:
-        U / sqrt(Var U), exp(beta), and the mean of g over clicks; None if no stratum has different g.
+        The difference in standard errors of beta, its exponential, and the mean of g over clicks; None if g varies
+        within no stratum.
     """
-    position, row, clicks = pl.col(POSITION).cast(pl.Int64), pl.col(POSITION).rank("ordinal"), pl.col(CLICK).sum()
-    g, missing = (position - row).cast(pl.Float64).over(SESSION), (position.max() - pl.len()).over(SESSION)
-    alone = (clicks - pl.col(CLICK) == 0) & (position.min() <= _LATEST_FIRST)
+    position, row, click = pl.col(POSITION).cast(pl.Int64), pl.col(POSITION).rank("ordinal"), pl.col(CLICK)
+    above = click.cast(pl.Int64).cum_sum().over(SESSION, order_by=POSITION) - click
     rows = (
         impressions.lazy()
+        .filter(position.min().over(SESSION) <= _LATEST_FIRST)
         .select(
             QUERY,
             DOC,
             POSITION,
-            pl.col(CLICK).cast(pl.Float64).alias("c"),
-            g.alias("g"),
-            missing.alias("missing"),
-            alone.over(SESSION).alias("alone"),
+            click.cast(pl.Float64).alias("c"),
+            (position - row).cast(pl.Float64).over(SESSION).alias("g"),
+            (position.max() - pl.len()).over(SESSION).alias("missing"),
+            (click.sum().over(SESSION) - click == 0).alias("alone"),
+            above.alias("above"),
+            (row - 1).over(SESSION).alias("rows above"),
         )
-        .filter("alone", pl.col("missing") > 0)
+        .collect()
     )
-    sums = {"c": pl.col("c").sum(), "g": pl.col("g").sum(), "gg": (pl.col("g") ** 2).sum(), "cg": pl.col("c").dot("g")}
-    strata = rows.group_by(QUERY, DOC, POSITION, "missing").agg(pl.len().alias("n"), **sums).filter(pl.col("n") > 1)
-    n, c, g, gg, cg = strata.collect().select("n", *sums).to_numpy().T
-    score, squares = (cg - c * g / n).sum(), gg - g * g / n
-    variance, information = (c * (n - c) / (n * (n - 1)) * squares).sum(), (c / n * squares).sum()
+    of_missing = _slope_within(rows.filter("alone", pl.col("missing") > 0), pl.col("g"), "missing")
+    if of_missing is None:
+        return None
+    slope, error, mean = of_missing
+    of_clicks = _slope_within(rows.filter(pl.col("g") == 0), (pl.col("above") > 0).cast(pl.Float64))
+    if of_clicks is not None and of_clicks[0] > 0:
+        clicked_above = float(rows["above"].sum()) / float(rows["rows above"].sum())
+        slope -= float(np.log1p(clicked_above * np.expm1(of_clicks[0])))
+    return slope / error, float(np.exp(slope)), mean
+
+
+def _slope_within(rows: pl.DataFrame, x: pl.Expr, *strata: str) -> tuple[float, float, float] | None:
+    """Estimate the slope of the log click rate by x within strata of query, document, position and further columns.
+
+    With n impressions and c clicks of a stratum, the score at slope 0, its variance over permutations of the clicks
+    within strata, and the information are
+
+        U = sum sum_i c_i (x_i - mean x),  V = sum c (n - c) / (n (n - 1)) SS,  I = sum (c / n) SS,
+        SS = sum_i (x_i - mean x)^2
+
+    Returns:
+        U / I, its standard error sqrt(V) / I under no effect, and the mean of x over clicks; None if x or c are
+        constant within all strata.
+    """
+    c, x = pl.col("c"), x.alias("x")
+    sums = {"n": pl.len(), "c": c.sum(), "x": pl.col("x").sum(), "xx": (pl.col("x") ** 2).sum(), "cx": c.dot("x")}
+    counts = rows.lazy().with_columns(x).group_by(QUERY, DOC, POSITION, *strata).agg(**sums).filter(pl.col("n") > 1)
+    n, clicks, total, squares, products = counts.select(*sums).collect().to_numpy().T
+    spread = squares - total * total / n
+    variance, information = (clicks * (n - clicks) / (n * (n - 1)) * spread).sum(), (clicks / n * spread).sum()
     if not variance > 0:
         return None
-    return float(score / np.sqrt(variance)), float(np.exp(score / information)), float(cg.sum() / c.sum())
+    slope, error = (products - clicks * total / n).sum() / information, np.sqrt(variance) / information
+    return float(slope), float(error), float(products.sum() / clicks.sum())

@@ -19,6 +19,7 @@ from posbias.core.log.first_rows import (
     relevance_score,
     rounded_ids,
 )
+from posbias.core.simulation.simulate import SimulationOptions, simulate
 
 
 def by_the_equation(log: pl.DataFrame) -> float:
@@ -158,6 +159,15 @@ def test_positions_that_are_ranks_before_a_filter_show_below_the_rows_that_it_le
     assert effect is not None
     assert (effect[0] > 4) == shown_without
     assert effect[1] > 1.05 or not shown_without
+
+
+def test_rows_lost_by_chance_are_no_filter_where_clicks_lead_to_more_clicks() -> None:
+    log = simulate(SimulationOptions(model="ubm", n_sessions=12_000, n_queries=60, seed=1)).log
+
+    effect = effect_of_missing_rows(log.filter(pl.concat_str("session", "position").hash(seed=2) % 2 == 0))
+
+    assert effect is not None
+    assert effect[0] < 3
 
 
 def test_the_score_of_missing_rows_is_that_of_all_permutations_of_clicks_within_a_stratum() -> None:
