@@ -87,7 +87,8 @@ class Buckets:
                 bucket = pl.when(good & ~self.fields.fit).then(self.number + 1).otherwise(bucket)
                 fault = pl.col(REJECTED).cast(pl.UInt64) * _CLICKS + pl.col(CLICK).cast(pl.UInt8, wrap_numerical=True)
                 packed = pl.when(good).then(self.fields.number).otherwise(fault).fill_null(0)
-                columns = [packed.alias(NUMBER), *(pl.col(name) for name in schema if name == SESSION)]
+                apart = [name for name in schema if name in {SESSION, PERIOD} and name not in self.fields.names]
+                columns = [packed.alias(NUMBER), *map(pl.col, apart)]
             has_session = pl.col(SESSION).is_not_null().cast(pl.Int64) if SESSION in schema else 0
             split = frame.select(*columns, (2 * bucket + has_session).alias(_BUCKET))
             files = pl.PartitionBy(self.folder / f"{number:05d}", key=_BUCKET, include_key=False)
@@ -205,7 +206,8 @@ def _counts(impressions: pl.LazyFrame) -> list[pl.Expr]:
 def choose_bit_fields(log: Log) -> BitFields | None:
     """Choose bit fields that pack a row into 64 bits, by the first and, if possible, last rows; None if it cannot fit.
 
-    A row can be packed if all columns are integers, times or booleans, not too large (no 64-bit hashes).
+    A row can be packed if all columns are integers, times or booleans, not too large (no 64-bit hashes). A period that
+    does not fit is left out: it stays a column of its own, as most rows are counted without it.
     """
     rows = log.impressions
     schema = rows.drop(REJECTED, SESSION, strict=False).collect_schema()
@@ -218,7 +220,10 @@ def choose_bit_fields(log: Log) -> BitFields | None:
         return None
     ends = [rows.head(_SEEN_ROWS), *([rows.tail(_SEEN_ROWS)] if log.rows_are_known else [])]
     seen = pl.concat(good_rows(end).select(names).collect(engine="streaming") for end in ends)
-    return bit_fields(seen, growing=(QUERY, DOC), known={CLICK: 1})
+    fields = bit_fields(seen, growing=(QUERY, DOC), known={CLICK: 1})
+    if fields is None and PERIOD in names:
+        fields = bit_fields(seen.drop(PERIOD), growing=(QUERY, DOC), known={CLICK: 1})
+    return fields
 
 
 _MOST_ROWS_AT_ONCE = 1 << 21  # rows of a piece: they and their copies take 200 to 500 MB
@@ -267,7 +272,9 @@ class LocalReadLog(engine.ReadLog):
 
     def statistics(self, plan: StatisticsPlan) -> FrameParts:
         """Sufficient statistics of each bucket, sorted by the plan's keys."""
-        if self.stored is None or (self.stored.fields is not None and plan.needs_pages):
+        fields = None if self.stored is None else self.stored.fields
+        unpacked = fields is not None and (plan.needs_pages or (plan.period and PERIOD not in fields.names))
+        if self.stored is None or unpacked:
             return self._parts([partial(count_part, frame, plan, self.scratch) for frame in self.frames])
         columns = self.frames[0].collect_schema().names()
         count = partial(count_bucket, self.stored, plan=plan, columns=columns, scratch=self.scratch)

@@ -10,21 +10,24 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.log.impressions import ReadingRules
 from posbias.core.models import get_model
-from posbias.core.schema import ALTERNATE, HALF, Roles
+from posbias.core.schema import ALTERNATE, HALF, PERIOD, Roles
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.io.counting.count import count_log, read_log
-from posbias.io.engines.local import LocalEngine
+from posbias.io.engines.local import LocalEngine, choose_bit_fields
 from posbias.io.log.click_log import LogRequest, open_log
 from posbias.io.progress import SilentProgress
 
 PLAN = StatisticsPlan(get_model("pbm"), period="quarter")
 
 
+def request_of(log: Path) -> LogRequest:
+    return LogRequest((str(log),), Roles(timestamp="timestamp"), ReadingRules(1, period="quarter"))
+
+
 def counted(log: Path, scratch: Path, memory: int) -> SufficientStatistics:
     scratch.mkdir()
-    request = LogRequest((str(log),), Roles(timestamp="timestamp"), ReadingRules(1, period="quarter"))
     engine = LocalEngine(memory, scratch)
-    read = read_log(open_log(request), PLAN, engine, SilentProgress())
+    read = read_log(open_log(request_of(log)), PLAN, engine, SilentProgress())
     return count_log(read, engine, SilentProgress()).statistics
 
 
@@ -42,9 +45,16 @@ def strata(statistics: SufficientStatistics, *, n_parts: int | None = None) -> l
     return found
 
 
-def test_they_are_those_that_are_counted_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("packed", [True, False])
+def test_they_are_those_that_are_counted_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, packed: bool
+) -> None:
     options = SimulationOptions(n_sessions=2_000, n_queries=60, docs_per_query=8, n_positions=5, days=9, seed=4)
-    simulate(options).log.write_parquet(tmp_path / "log.parquet")
+    ids = {} if packed else {"query": pl.col("query") * 2**26, "doc": pl.col("doc") * 2**14}
+    simulate(options).log.with_columns(**ids).write_parquet(tmp_path / "log.parquet")
+    fields = choose_bit_fields(open_log(request_of(tmp_path / "log.parquet")))
+    assert fields is not None
+    assert (PERIOD in fields.names) == packed
     whole = counted(tmp_path / "log.parquet", tmp_path / "whole", 1 << 30)
     monkeypatch.setattr("posbias.io.engines.engine.fewest_parts", lambda *_: 4)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     split = counted(tmp_path / "log.parquet", tmp_path / "split", 1 << 30)
