@@ -60,7 +60,7 @@ def attempt(run: RunPosbias, folder: Path, log: pl.DataFrame, names: dict[str, s
         named["--randomized-where"] += "=random"
     words = [word for flag, value in named.items() for word in (flag, value)]
     command = "run" if "--feature" in names else "fit"
-    done = run(command, "log.parquet", *words, "--no-compare", "-o", "out", "--force", code=(0, 1))
+    done = run(command, "log.parquet", *words, "--no-compare", "-o", "out", "--force", code=(0, 1, 2))
     if done.returncode == 2:
         return done.stderr
     return [pl.read_parquet(path) for path in sorted((folder / "out").rglob("*.parquet"))]
