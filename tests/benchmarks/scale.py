@@ -77,7 +77,7 @@ _COUNTS = {
     "pbm": _COUNT.format(keys="query, doc, position", log="log"),
     "ubm": _COUNT.format(keys="query, doc, position, previous_click", log=_PREVIOUS_CLICK),
 }
-_SUM, _WRITE = "SELECT count(*), sum(n), sum(c) FROM ({})", "COPY ({}) TO '{}' (FORMAT parquet)"
+_SUM, _WRITE = "SELECT count(*), sum(n), sum(c) FROM ({})", "COPY ({} ORDER BY ALL) TO '{}' (FORMAT parquet)"
 _DUCKDB = """
 import sys
 import duckdb
@@ -249,6 +249,7 @@ def _stages_of(log: Path, model: str, threads: str, *, fits_only: bool) -> list[
     of_model = () if model == "pbm" else ("--model", model)
     fits = [
         duckdb(counted, _SUM.format(_COUNTS[model])),
+        duckdb("DuckDB: count, order and write", _WRITE.format(_COUNTS[model], log.with_name("counts.parquet"))),
         posbias("collect", "statistics", *of_model),
         posbias("fit", "fit", *of_model, "--no-compare"),
         posbias("fit", "fit-counted", "--no-compare", statistics=True),
@@ -261,7 +262,6 @@ def _stages_of(log: Path, model: str, threads: str, *, fits_only: bool) -> list[
     check = ("check", str(log), "--quiet", "--memory", "1GiB", "--temp-dir", str(temp), "--threads", threads)
     return [
         *fits,
-        duckdb("DuckDB: count and write", _WRITE.format(_COUNTS[model], log.with_name("counts.parquet"))),
         Stage("check", (*POSBIAS, *check), temp=temp, bare=counted),
         Stage("make scores of all pairs", ("-c", _SCORES, str(log), str(scores)), bare=counted),
         posbias("predict", "predicted", *predicted),
