@@ -434,18 +434,22 @@ def _experiment_number(randomized: Sequence[RandomizedRows], position: pl.Expr) 
     return number.cast(pl.UInt8)
 
 
+def may_be_key(dtype: pl.DataType) -> bool:
+    """Whether other tools can read a key column of that type: no nested types, no integers of 128 bits."""
+    return not (dtype.is_nested() or isinstance(dtype, pl.Int128 | pl.UInt128))
+
+
 def _check_key_types(flag: str, names: Sequence[str], schema: pl.Schema) -> None:
-    """Check that key columns have types that other tools can read: no nested types, no integers of 128 bits.
+    """Check the types of key columns by `may_be_key`.
 
     Raises:
         SchemaError: a column has another type.
     """
     for name in names:
-        dtype = schema[name]
-        if dtype.is_nested() or isinstance(dtype, pl.Int128 | pl.UInt128):
+        if not may_be_key(schema[name]):
             raise SchemaError(
-                f"column {name!r} ({flag}) holds {dtype}, which few tools read. Write it as text or as numbers of 64 "
-                "bits at most."
+                f"column {name!r} ({flag}) holds {schema[name]}, which few tools read. Write it as text or as numbers "
+                "of 64 bits at most."
             )
 
 

@@ -22,7 +22,7 @@ Sources: Richardson et al. 2007 and Craswell et al. 2008 (position-based model);
 
 Rankers: a Plackett-Luce ranker orders the documents of a query anew in every session,
 
-    P(d first) = exp(l_d) / sum over d' of exp(l_d'), and likewise for each next position,
+    P(d first) = exp(l_d) / sum over d' of exp(l_d'), and so on for each next position,
     l_d        = strength * score_d / sd + feedback_strength * rate_d / sd,
     rate_d     = (clicks_d + s * v) / (impressions_d + s) over all sessions before the last update,
 

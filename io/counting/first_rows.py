@@ -20,7 +20,7 @@ from posbias.core.estimators.estimate import Estimate, EstimationOptions
 from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.periods import feedback_by_rows
 from posbias.core.log.first_rows import effect_of_missing_rows, page_level_columns, page_order, relevance_score
-from posbias.core.log.impressions import REJECTED, RowRejection
+from posbias.core.log.impressions import REJECTED, RowRejection, may_be_key
 from posbias.core.log.pages import ENDS, FIRST, ShiftedPages, find_shifted_pages
 from posbias.core.models import get_model
 from posbias.core.roles import CLIENTS, VISITS, plain_name, words_in
@@ -144,14 +144,9 @@ def base_quantities(shifted: ShiftedPages, log: Log) -> dict[str, Quantity]:
 
 
 def _free_columns(log: Log) -> list[str]:
-    """Columns without a role, other than times, nested columns and integers of 128 bits."""
+    """Columns without a role that may be keys, other than times."""
     types = {name: log.flat_schema[name] for name in free_columns(log) if name in log.flat_schema}
-    wide = pl.Int128 | pl.UInt128  # which no role may have
-    return [
-        name
-        for name, dtype in types.items()
-        if not (dtype.is_temporal() or dtype.is_nested() or isinstance(dtype, wide))
-    ]
+    return [name for name, dtype in types.items() if may_be_key(dtype) and not dtype.is_temporal()]
 
 
 def _clients(rows: pl.DataFrame, names: Sequence[str], log: Log) -> Clients | None:
@@ -166,7 +161,7 @@ def _clients(rows: pl.DataFrame, names: Sequence[str], log: Log) -> Clients | No
     sizes = counts.group_by(CLIENT).agg(pl.col(IMPRESSIONS).sum())[IMPRESSIONS].to_list()
     if sum(sizes) < _FEWEST_CLIENT_ROWS or len(sizes) < FEWEST_CLIENTS:
         return None
-    can_query = not log.raw_sources and log.request.query is None
+    can_query = log.can_be_queried
     return Clients(column, len(sizes), sum(sizes), max(sizes) / sum(sizes), robots_among(counts), can_query)
 
 
@@ -183,7 +178,7 @@ def first_row_quantities(first: FirstRows, log: Log) -> dict[str, Quantity]:
     }
     if rows[QUERY].dtype == pl.String and not log.roles.no_query and log.roles.query:
         # Pages without a search share the empty query.
-        column, can_query = log.roles.query[0], not log.raw_sources and log.request.query is None
+        column, can_query = log.roles.query[0], log.can_be_queried
         condition = f"{sql_name(column)} <> ''"
         how = f": {sql_where(condition)}" if can_query else " of the files"
         empty = rows.filter(pl.col(QUERY).str.strip_chars() == "").height / rows.height
@@ -294,7 +289,7 @@ def _gap_quantities(rows: pl.DataFrame, log: Log) -> dict[str, Quantity]:
     if effect is None:
         return {}
     score, factor, missing = effect
-    position, can_query = log.roles.position, log.raw is None and not log.raw_sources and log.request.query is None
+    position, can_query = log.roles.position, log.raw is None and log.can_be_queried
     how = ""
     if position is not None and can_query and not log.nesting:
         how = f": {sql_of_places(log.roles.session, position, log.request.rules.position_base)}"

@@ -175,6 +175,11 @@ class Log:
         return self.raw_sources or self.sources
 
     @property
+    def can_be_queried(self) -> bool:
+        """Whether its files could be read through `--sql`: rows are not converted, and there is no query yet."""
+        return not self.raw_sources and self.request.query is None
+
+    @property
     def with_absolute_paths(self) -> "Log":
         """The same log for processes with another working directory."""
         sources, clicks = (tuple(one.with_absolute_path for one in of) for of in (self.sources, self.click_sources))

@@ -3,7 +3,7 @@
 `location` parses every name of a location: on the command line, in configuration files and in calls from Python.
 
 A file that posbias wrote is read only if it is a plain one, and not through a symbolic link: a FIFO of its name would
-block, a device could do anything, and a link could lead to a file of somebody else.
+block, a device could do anything, and a link could lead to a file of another user.
 """
 
 import errno
