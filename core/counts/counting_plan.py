@@ -411,7 +411,7 @@ def count_equal(numbers: Integers | Hashes) -> pl.DataFrame:
     Returns:
         `number` (ascending, each once, its lowest bit 0), `impressions` and `clicks` (Int64).
     """
-    ascending = np.sort(numbers)
+    ascending = pl.Series(numbers).sort(multithreaded=False).to_numpy()  # np.sort takes 4 times as long on AMD's Zen 4
     without_click = ascending >> 1
     first = first_of_runs(without_click)
     start = np.append(first, len(ascending))

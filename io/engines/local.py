@@ -154,7 +154,7 @@ class Buckets:
             rank, distinct[name] = dense_ranks(pl.concat(pl.Series(name, block.dictionary) for block in blocks))
             first = [0, *accumulate(len(block.dictionary) for block in blocks[:-1])]
             codes: list[Any] = [
-                rank[start:].take(block.indices.to_numpy()) for start, block in zip(first, blocks, strict=True)
+                rank[start:].take(pl.Series(block.indices).to_numpy()) for start, block in zip(first, blocks, strict=True)
             ]
             ranks[name] = pl.Series(name, np.concatenate(codes))
         others = rows.drop(ranks).collect(engine="streaming")
