@@ -274,14 +274,14 @@ def weight(
     """
     from posbias.cli.work import execution, requests
     from posbias.core.models.em import EMOptions
-    from posbias.io.fits.saved_fit import is_own, read_theta
+    from posbias.io.fits.saved_fit import is_table_or_power, read_theta
     from posbias.io.jobs.click_models import ClickModelFit, PageFit, read_fitted, weigh_by_row
     from posbias.io.jobs.fit import count, name_propensities, read_pages
     from posbias.io.jobs.training import weigh_by_cell, write_training_files
     from posbias.io.stores.store import find_statistics
 
     files = requests.training_request(training)
-    fitted = read_theta(propensities) if is_own(propensities) else read_fitted(location(propensities))
+    fitted = read_theta(propensities) if is_table_or_power(propensities) else read_fitted(location(propensities))
     if isinstance(fitted, ClickModelFit):
         model = PageFit(fitted.model, EMOptions())
         model.check_weights(files.layout, files.weights.options)

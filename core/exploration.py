@@ -337,31 +337,33 @@ def make_plan(curves: Sequence[ContextCells], pages: int) -> Plan:
     Raises:
         IdentifiabilityError: there is only one position.
     """
-    possible = candidates(curves)
+    possible = candidate_swaps(curves)
     if not possible:
         raise IdentifiabilityError("the fit has one position, so that there is nothing to swap.")
     growth = pages / sum(curve.pages for curve in curves)
     now = PlannedIntervals(*map(np.concatenate, ([c.std_error for c in curves], [c.width for c in curves])))
-    tried = {swap: predict(curves, growth, {swap: 1.0}) for swap in possible}
+    tried = {swap: predict_intervals(curves, growth, {swap: 1.0}) for swap in possible}
     alone = dict(sorted(tried.items(), key=lambda entry: (entry[1].badness, entry[0])))
     portions: dict[Swap, int] = {}
     for _ in range(PORTIONS):
         options = [{**portions, swap: portions.get(swap, 0) + 1} for swap in list(alone)[:_MOST_IN_PLAN]]
         in_shares = ({swap: number / PORTIONS for swap, number in option.items()} for option in options)
-        badness = [predict(curves, growth, swaps).badness for swaps in in_shares]
+        badness = [predict_intervals(curves, growth, swaps).badness for swaps in in_shares]
         portions = options[badness.index(min(badness))]
     shares = {swap: portions[swap] / PORTIONS for swap in sorted(portions, key=lambda swap: (-portions[swap], swap))}
-    return Plan(pages, now, predict(curves, growth, {}), alone, shares, predict(curves, growth, shares))
+    return Plan(
+        pages, now, predict_intervals(curves, growth, {}), alone, shares, predict_intervals(curves, growth, shares)
+    )
 
 
-def predict(curves: Sequence[ContextCells], growth: float, swaps: Mapping[Swap, float]) -> PlannedIntervals:
+def predict_intervals(curves: Sequence[ContextCells], growth: float, swaps: Mapping[Swap, float]) -> PlannedIntervals:
     """Predict the intervals after further pages with swaps, each on its share of these pages."""
     errors = [curve.std_errors_after(growth, swaps) for curve in curves]
     widths = [curve.widths(error) for curve, error in zip(curves, errors, strict=True)]
     return PlannedIntervals(np.concatenate(errors), np.concatenate(widths))
 
 
-def candidates(curves: Sequence[ContextCells]) -> list[Swap]:
+def candidate_swaps(curves: Sequence[ContextCells]) -> list[Swap]:
     """Return the pairs of positions that are tried as swaps."""
     positions = sorted({position for curve in curves for position in curve.position.tolist()})
     pairs = list(combinations(positions, 2))

@@ -78,7 +78,7 @@ from posbias.core.estimators.estimate import (
     Estimate,
     EstimationOptions,
     OnIteration,
-    candidates,
+    candidate_references,
     conditional_estimate,
 )
 from posbias.core.estimators.methods import FeaturesMethod
@@ -204,7 +204,7 @@ class Nuisances:
     theta: Floats  # the moment estimate, relative to the largest of its context, shape (K,)
 
 
-def tree_options(n_values: int) -> TreeOptions:
+def options_of_trees(n_values: int) -> TreeOptions:
     """Return the options of both kinds of trees; few feature values are processed in one thread, which is faster.
 
     The number of threads does not change the trees.
@@ -495,7 +495,7 @@ def fit_exposure(
     context = statistics.context_of_cell
     table = counts.table(context)
     try:
-        linkage = conditional.find_linkage(table, context, candidates(statistics, options.reference))
+        linkage = conditional.find_linkage(table, context, candidate_references(statistics, options.reference))
     except IdentifiabilityError as error:
         raise IdentifiabilityError(
             f"--method {FeaturesMethod.name}: no two positions can be compared by rows with like features: there are "

@@ -29,9 +29,9 @@ from posbias.core.features import (
     hidden_relevance,
     in_sample,
     learn_nuisances,
+    options_of_trees,
     regression_em,
     session_draws,
-    tree_options,
 )
 from posbias.core.fit.diagnostics import FromRows
 from posbias.core.learners.boosting import BinnedRows, RowsBy, bin_rows
@@ -191,7 +191,7 @@ def _sample(
             )
         names = [feature.name for feature in features]
         categorical = [number for number, feature in enumerate(features) if feature.categories is not None]
-        binned = bin_rows(_in_double(values), names, categorical, tree_options(values.size))
+        binned = bin_rows(_in_double(values), names, categorical, options_of_trees(values.size))
         score = None if request.score is None else values[:, names.index(request.score)].astype(np.float64)
         return learning, binned, np.unique(rows[DRAW].to_numpy(), return_inverse=True)[1], score
 

@@ -38,7 +38,7 @@ from posbias.core.fit.propensities import ThetaEstimate, errors_of_theta
 from posbias.core.models import get_model
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, QUERY, SESSION
 from posbias.core.theta.conditional import fit_conditional
-from posbias.io.counting.count import compress
+from posbias.io.counting.count import compress_parts
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.places.temporary import KeptFrame, keep
 from posbias.io.progress import Progress
@@ -240,7 +240,7 @@ def theta_by_position(counts: CountsOfPages, engine: Engine, progress: Progress)
     keys, folder = counts.plan.keys, engine.scratch / "by-position"
     folder.mkdir(mode=0o700)
     rows = [rows.scan().group_by(keys).agg(pl.col(IMPRESSIONS, CLICKS).sum()).sort(keys) for rows in counts.rows]
-    statistics, _ = compress(engine.parts_of(rows), counts.plan, engine, progress, folder=folder)
+    statistics, _ = compress_parts(engine.parts_of(rows), counts.plan, engine, progress, folder=folder)
     conditional = get_estimator("conditional")
     estimate = conditional.estimate(statistics, statistics.strata(), EstimationOptions(), lambda _: None)
     return CellTheta(counts.plan, statistics.cells, estimate.examination), errors_of_theta(estimate)[1]
@@ -273,7 +273,7 @@ def theta_by_browsing(
     if clicks < _CLICKS_PER_CELL * cells.height:
         return f"to fit it takes {_CLICKS_PER_CELL * cells.height:,} clicks, and these pages have {clicks:,.0f}"
     try:
-        statistics, _ = compress(engine.parts_of([counts.browsed.sort(plan.keys).lazy()]), plan, engine, progress)
+        statistics, _ = compress_parts(engine.parts_of([counts.browsed.sort(plan.keys).lazy()]), plan, engine, progress)
         linkage = linkage_of(statistics, statistics.strata(), EstimationOptions())
         fit = fit_conditional(statistics.strata().signatures, linkage)
     except IdentifiabilityError:

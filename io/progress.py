@@ -79,7 +79,7 @@ class SilentProgress:
         yield _SilentStage()
 
 
-def count_rows(frame: pl.LazyFrame, on_rows: RowCounter | None) -> pl.LazyFrame:
+def report_rows(frame: pl.LazyFrame, on_rows: RowCounter | None) -> pl.LazyFrame:
     """Report the height of each batch to `on_rows` while the frame streams; a no-op without `on_rows`."""
     if on_rows is None:
         return frame

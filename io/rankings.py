@@ -346,7 +346,7 @@ def evaluate_rankings(
     named = any(cells.schema[name] == pl.String for name in plan.cell)  # lists in unknown order on the page
     by_rank = True
     try:
-        check_positions(counts, plan, n_pages, 1.01)
+        check_ranks(counts, plan, n_pages, 1.01)
     except UsageError:
         if options.candidates != "page" or named:
             raise
@@ -367,7 +367,7 @@ def evaluate_rankings(
     return Evaluation(totals, options, covariance_of_theta(cells, propensities, theta)), weights, by_rank
 
 
-def check_positions(cells: pl.DataFrame, plan: StatisticsPlan, pages: float, most: float) -> None:
+def check_ranks(cells: pl.DataFrame, plan: StatisticsPlan, pages: float, most: float) -> None:
     """Raise UsageError if pages show several results at one position, in several cells, so that it is not a rank.
 
     Args:

@@ -227,10 +227,10 @@ def needs_click_weights(o: Situation, option: str) -> str | None:
 
 def needs_curve(o: Situation, _: str) -> str | None:
     """Return why a smooth curve cannot be chosen: a user's own propensity table has none."""
-    from posbias.io.fits.saved_fit import is_own
+    from posbias.io.fits.saved_fit import is_table_or_power
 
     named = o.values.get("propensities")
-    return f"--propensities {named} has no smooth curve" if named is not None and is_own(named) else None
+    return f"--propensities {named} has no smooth curve" if named is not None and is_table_or_power(named) else None
 
 
 def needs_learner(o: Situation, option: str) -> str | None:

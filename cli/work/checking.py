@@ -223,7 +223,7 @@ STEPS: tuple[Step, ...] = (
 """Steps of the recognition, in this order; each step sees the findings of the previous steps."""
 
 
-def recognise(view: LogView) -> LogView:
+def with_all_findings(view: LogView) -> LogView:
     """Return the view with the findings of all `STEPS`.
 
     Raises:
@@ -263,7 +263,7 @@ def check(view: LogView, progress: Progress) -> tuple[LogView, dict[str, Any]]:
         PosbiasError: the log cannot be read, or options conflict.
     """
     with progress.stage("recognising"):
-        view = recognise(view)
+        view = with_all_findings(view)
     job = replace(view, counting=replace(view.counting, model=PBM)).job()
     log, plan = job.open_log(), job.plan
     read, look, clients, faults, feedback = None, None, None, list[Reason](), list[Reason]()

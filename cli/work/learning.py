@@ -31,7 +31,7 @@ from posbias.core.learners.learning import (
     sample_negatives,
 )
 from posbias.core.learners.models import FactorModel, RowModel
-from posbias.core.serving.formats import VERSIONS, listed
+from posbias.core.serving.formats import VERSIONS, first_names
 from posbias.io.counting.count import CountedLog
 from posbias.io.engines.engine import Engine
 from posbias.io.fits.verdicts import unweighted_reason
@@ -256,7 +256,7 @@ def learn(
     propensities = f"--propensities {quote(request.propensities or 'FIT')}"
     result.next = f"posbias predict LATER_LOGS {propensities} --scores {result.target}/scores.parquet -o predicted"
     if learned.importance is not None:
-        result.printed += _importance(rankers.importance_table(learned.importance, documents.features))
+        result.printed += _importance(rankers.named_importance(learned.importance, documents.features))
     if sampled is not data:
         about["negative_share"], sizes["left_out"] = share, data.n_documents - sampled.n_documents
         result.facts.append(
@@ -277,7 +277,7 @@ def _with_served_features(
     if engine is None or features is None:
         return documents
     if features.categorical:
-        text = listed([features.names[number] for number in features.categorical])
+        text = first_names([features.names[number] for number in features.categorical])
         raise SchemaError(
             f"--for {engine}: {text} is text, and a feature is a number there. Leave it out, or give it as numbers; "
             "without --for, `posbias export` carries text as a query for each set of values."

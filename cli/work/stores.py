@@ -163,9 +163,9 @@ def count_or_merge(
         with open_engine(log, target, result.facts) as engine:
             if job.statistics:
                 merged_into = next((entry for entry in job.statistics if is_same(entry.path, target)), None)
-                collecting.merge(job.statistics, merged_into, gate, engine, result, job.decay)
+                collecting.merge_stores(job.statistics, merged_into, gate, engine, result, job.decay)
             else:
-                collecting.count_log(job, engine, result)
+                collecting.collect_log(job, engine, result)
 
     options = plain_options(log, counting, decay=decay, gate=gate)
     return write_result("collect", inputs, target, output, options, work, also_read, replaces_input=True)

@@ -140,7 +140,7 @@ def linkage_of(statistics: SufficientStatistics, strata: Strata, options: Estima
         IdentifiabilityError: nothing links two cells, or nothing links the requested reference.
     """
     periods = [] if options.period in {"auto", "none"} else [options.period]
-    preference = candidates(statistics, options.reference)
+    preference = candidate_references(statistics, options.reference)
     return conditional.find_linkage(
         strata.signatures,
         statistics.context_of_cell,
@@ -150,7 +150,7 @@ def linkage_of(statistics: SufficientStatistics, strata: Strata, options: Estima
     )
 
 
-def candidates(statistics: SufficientStatistics, reference: tuple[int, ...]) -> Integers:
+def candidate_references(statistics: SufficientStatistics, reference: tuple[int, ...]) -> Integers:
     """Return the candidates for the reference cell, best first.
 
     In the order of the cells. If cells have further columns, by position, and at one position by the impressions of the
@@ -188,7 +188,7 @@ def linkage_of_clicks(statistics: SufficientStatistics, options: EstimationOptio
         IdentifiabilityError: there is no click, or none in the requested reference.
     """
     _, clicks = statistics.cell_totals
-    context, ordered = statistics.context_of_cell, candidates(statistics, options.reference)
+    context, ordered = statistics.context_of_cell, candidate_references(statistics, options.reference)
     first = {int(context[cell]): int(cell) for cell in ordered[clicks[ordered] > 0][::-1]}
     reference_of = np.array([first.get(int(number), -1) for number in context], np.int64)
     known = (clicks > 0) & (reference_of >= 0)

@@ -205,7 +205,7 @@ def interventional_sets(table: CountTable, linked: LinkedCounts) -> Intervention
     )
 
 
-def sum_clusters(fit: AllPairsFit, members: Members) -> ClusterSums:
+def sum_clusters_of_pairs(fit: AllPairsFit, members: Members) -> ClusterSums:
     """Compute the sums over the clusters of the members, in blocks of clusters.
 
     Args:
@@ -326,7 +326,7 @@ def harvest_allpairs(
     fit = fit_allpairs(strata.signatures, linkage, on_iteration=on_iteration)
     log_theta = np.full(strata.signatures.n_cells, np.nan)
     log_theta[fit.linked.cells] = fit.log_theta
-    errors = errors_from_sums(log_theta, fit.linked.cells[fit.linked.free], sum_clusters(fit, strata.members))
+    errors = errors_from_sums(log_theta, fit.linked.cells[fit.linked.free], sum_clusters_of_pairs(fit, strata.members))
     theta = np.exp(log_theta)
     reason = tuple(unlinked or no_error for unlinked, no_error in zip(linkage.reason, errors.reason, strict=True))
     return Estimate(

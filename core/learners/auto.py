@@ -192,7 +192,7 @@ def choose(held_out: HeldOut | None) -> Choice:
     shares = {BLEND[0]: 1 - share, BLEND[1]: share}
     blend = _standardised(sum((part * by_ranker[name] for name, part in shares.items()), np.zeros(1)), data.query)
     names, scores = [*_CANDIDATES], [blend, *by_ranker.values()]
-    evaluation = evaluate_rankings(data, scores)
+    evaluation = evaluate_learned(data, scores)
     better = {name: evaluation.difference(number, 1, clicked.DCG, "ips") for number, name in enumerate(names, start=2)}
     errors = {name: value.value / value.std_error for name, value in better.items() if value.std_error > 0}
     best, ranking = max(errors, key=lambda name: errors[name], default=NAIVE), 1
@@ -212,7 +212,7 @@ def choose(held_out: HeldOut | None) -> Choice:
     return Choice(shares, kappa, int(data.query[-1]) + 1, gains, max(float(slope), _TINY), is_single)
 
 
-def evaluate_rankings(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
+def evaluate_learned(data: LearningData, scores: Sequence[Floats]) -> Evaluation:
     """Evaluate rankings 1, 2, ... by scores of shape (D,) each, and ranking 0, the log's own order."""
     counts = data.weighted
     document = counts.unit_of_entry

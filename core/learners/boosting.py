@@ -262,7 +262,7 @@ def _with_objective(text: str, objective: str) -> str:
     return "\n".join([*lines[:place], f"objective={objective}", *lines[place:]])
 
 
-def chunks(length: int, size: int = _CHUNK) -> Iterator[slice]:
+def slices_of_size(length: int, size: int = _CHUNK) -> Iterator[slice]:
     """Split 0 .. length - 1 into slices of a size."""
     return (slice(first, min(first + size, length)) for first in range(0, length, size))
 

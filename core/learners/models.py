@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posbias.core.arrays.count_table import Floats, Integers
-from posbias.core.learners.boosting import Rows, chunks, import_lightgbm
+from posbias.core.learners.boosting import Rows, import_lightgbm, slices_of_size
 
 Parameters = Mapping[str, NDArray[np.floating[Any]]]
 """Arrays of any precision, by name."""
@@ -67,7 +67,7 @@ class Forest:
             threads: number of threads; 0: all.
         """
         scores = np.empty(len(rows))
-        for run in chunks(len(rows)):
+        for run in slices_of_size(len(rows)):
             values = np.asarray(rows[run], np.float64)
             scores[run] = self._booster.predict(values, raw_score=True, num_threads=threads)
         return scores
@@ -112,7 +112,7 @@ class NetworkModel:
         """The score f of each row, shape (n,)."""
         scores = [
             forward(standardized(rows[chunk], self.mean, self.scale), self.weights, self.biases)[-1][:, 0]
-            for chunk in chunks(len(rows))
+            for chunk in slices_of_size(len(rows))
         ]
         return np.concatenate(scores) if scores else np.zeros(0)
 

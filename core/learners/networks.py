@@ -42,7 +42,7 @@ from posbias.core.arrays.count_table import CountTable, Flags, Floats, Integers,
 from posbias.core.choices import LearningOptions
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.learners import learning
-from posbias.core.learners.boosting import Rows, chunks
+from posbias.core.learners.boosting import Rows, slices_of_size
 from posbias.core.learners.learning import Learned, Learner, LearningData, OnRound, Rounds
 from posbias.core.learners.models import Adam, NetworkModel, forward, standardized
 
@@ -126,7 +126,7 @@ class Regression:
         """The loss at weights; its derivatives by the score are n p - c and n p (1 - p)."""
         ridge, n = np.append(np.full(len(weights) - 1, _RIDGE), 0.0), len(self._mean)
         gradient, hessian, likelihood = ridge * weights, np.diag(ridge), np.zeros(2)
-        for run in chunks(self._counts.n_units, _RUN):
+        for run in slices_of_size(self._counts.n_units, _RUN):
             rows = standardized(self._rows[run], self._mean, self._scale)
             counts = self._counts.read(run.start, run.stop)
             scores, learnt = counts.spread(rows @ weights[:n] + weights[-1]), counts.spread(self._learnt[run])
@@ -171,7 +171,7 @@ def mean_and_scale(rows: Rows, mask: Flags) -> tuple[Floats, Floats]:
 def _mean(rows: Rows, mask: Flags, center: Floats | None) -> Floats:
     """Mean of each feature, or of its squared distance from a center; 0 without values."""
     total, count = np.zeros(1), np.zeros(1)
-    for chunk in chunks(len(rows)):
+    for chunk in slices_of_size(len(rows)):
         values = rows[chunk][mask[chunk]]
         known = np.isfinite(values)
         values = np.where(known, values, 0.0) if center is None else np.where(known, values - center, 0.0) ** 2
@@ -269,7 +269,9 @@ def learn_towers(learner: Learner, data: LearningData, options: LearningOptions,
         own = max(len(queries) // _QUERIES_PER_ONE_APART, 1)
         stop_by = np.isin(data.query, rng.choice(queries, own, replace=False))
     mean, scale = mean_and_scale(rows, ~(stop_by | data.held_out))
-    inputs = np.concatenate([standardized(rows[chunk], mean, scale).astype(np.float32) for chunk in chunks(len(rows))])
+    inputs = np.concatenate(
+        [standardized(rows[chunk], mean, scale).astype(np.float32) for chunk in slices_of_size(len(rows))]
+    )
     positions, place = np.unique(data.place, return_inverse=True)
     log = Batch(place[counts.cell], counts.clicks / counts.impressions, counts.impressions)
     document = counts.unit_of_entry
@@ -297,7 +299,7 @@ def learn_towers(learner: Learner, data: LearningData, options: LearningOptions,
     def likelihoods() -> list[float]:
         """The log-likelihood per impression of the training rows, and of those set apart."""
         relevance = np.concatenate(
-            [forward(inputs[chunk], weights, biases)[-1][:, 0] for chunk in chunks(len(inputs))]
+            [forward(inputs[chunk], weights, biases)[-1][:, 0] for chunk in slices_of_size(len(inputs))]
         ).astype(np.float64)
         clicked = click_probability(towers, relevance[document], at[_POSITIONS].astype(np.float64)[log.place])
         clicked = np.clip(clicked, _SMALLEST, 1 - _SMALLEST)

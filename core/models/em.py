@@ -94,7 +94,7 @@ class EMOptions:
 
 
 @dataclass
-class Sums:
+class ExpectedTrials:
     """Expected trials over all batches."""
 
     ratios: dict[str, Ratio]  # by parameter, in its shape
@@ -122,13 +122,13 @@ def expected_sums(
     parameters: Sequence[Parameter],
     values: Parameters,
     pages: Iterable[PageBatch],
-    known: Sums,
+    known: ExpectedTrials,
     *,
     times: Floats | None = None,
     only_certain: bool = False,
     likelihood: bool = False,
     effective: bool = False,
-) -> Sums:
+) -> ExpectedTrials:
     """E-step: `known` plus the expected trials and successes of parameters, given all clicks.
 
     Args:
@@ -223,7 +223,7 @@ class _EM:
             p.name: self._times if p.shape == "unit" and self._times is not None else 1.0 for p in self.free
         }
         shapes = {p.name: p.dimensions(pages.n_units, pages.n_positions) for p in self.free}
-        self._known = self.sums = Sums({name: Ratio(np.zeros(s), np.zeros(s)) for name, s in shapes.items()})
+        self._known = self.sums = ExpectedTrials({name: Ratio(np.zeros(s), np.zeros(s)) for name, s in shapes.items()})
         self._steps: list[dict[str, Floats]] = []
         self._leaps = 0
         self.start = {p.name: np.full(shapes[p.name], p.start) for p in self.free} | dict(options.fixed)
@@ -297,7 +297,7 @@ class _EM:
             return {}
         shared = {p.name: self.sums.ratios[p.name] for p in self.free if p.shape != "unit"}
         self.sums = replace(self.sums, ratios=shared)
-        known = Sums({p.name: self._known.ratios[p.name] for p in estimated})
+        known = ExpectedTrials({p.name: self._known.ratios[p.name] for p in estimated})
         sums = self._expected_sums(estimated, values, self._batches(), known, effective=True)
         self.passes += 1
         self._on_pass()
@@ -312,7 +312,7 @@ class _EM:
         before, change = self.priors, 0.0
         self.priors = dict(before)
         for name, ratio in counts.items():
-            old, new = before[name], page_matrices.estimate_prior(ratio.successes, ratio.trials, self._times)
+            old, new = before[name], page_matrices.estimate_beta_prior(ratio.successes, ratio.trials, self._times)
             self.priors[name] = new
             squares, trials = (
                 float((values if self._times is None else self._times * values).sum())

@@ -201,7 +201,7 @@ def by_log_likelihood(measures: Sequence[ModelMeasures]) -> list[int]:
     return sorted(range(len(measures)), key=lambda number: -measures[number].log_likelihood[0])
 
 
-def differences(measures: Sequence[ModelMeasures]) -> list[tuple[float, float, bool]]:
+def differences_from_best(measures: Sequence[ModelMeasures]) -> list[tuple[float, float, bool]]:
     """The log-likelihood of each model minus that of the best, its paired standard error, and its significance.
 
     By the normal quantile at Bonferroni's level. Differences below `LEAST_DIFFERENCE` are never significant.
@@ -299,7 +299,7 @@ def model_table(
         measures: on held-out pages.
         judged: `judgment_columns` by name of the model; empty without judgments.
     """
-    to_best = differences(measures)
+    to_best = differences_from_best(measures)
     rows: list[dict[str, object]] = []
     for number in by_log_likelihood(measures):
         model, measured = models[number], measures[number]

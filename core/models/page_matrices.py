@@ -224,7 +224,7 @@ MEANS = (1e-4, 1 - 1e-4)
 _LOG_STRENGTH_SD = 2.0  # of the prior of the log strength, around log 2
 
 
-def estimate_prior(successes: Floats, trials: Floats, multiplicity: Floats | None) -> BetaPrior:
+def estimate_beta_prior(successes: Floats, trials: Floats, multiplicity: Floats | None) -> BetaPrior:
     """Estimate a Beta prior by its mode: the marginal likelihood of the counts with a weak prior on mean and strength.
 
     Args:

@@ -196,8 +196,8 @@ def model_for(
         if missing_default is None:
             raise UsageError(
                 f"{engine} of this version reads a missing value as 0, and the ranker tells them apart for "
-                f"{listed(apart)}. Let the queries of these features give a number above all values where there is "
-                f"none, and name it: --missing-default {max(least, 1e30):g}. Or train with 0 for missing values."
+                f"{first_names(apart)}. Let the queries of these features give a number above all values where there "
+                f"is none, and name it: --missing-default {max(least, 1e30):g}. Or train with 0 for missing values."
             )
         if not least <= missing_default <= most:
             raise UsageError(
@@ -352,7 +352,7 @@ def _solr(ensemble: splits.Ensemble, target: Target, name: str) -> tuple[str, Ar
     return json.dumps(content, separators=(",", ":"), allow_nan=False), arithmetic
 
 
-def listed(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
     """Return the first five names, quoted, and the number of the others."""
     more = len(names) - _NAMED
     return ", ".join(map(repr, names[:_NAMED])) + (f" and {more:,} more" if more > 0 else "")

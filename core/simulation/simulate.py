@@ -318,7 +318,7 @@ def values_by_pair(options: SimulationOptions, world: World) -> Mapping[str, Flo
 NONE = pl.DataFrame()
 
 
-def count_cells(options: SimulationOptions, log: pl.DataFrame) -> pl.DataFrame:
+def count_simulated_cells(options: SimulationOptions, log: pl.DataFrame) -> pl.DataFrame:
     """Count impressions and clicks of a log, or of a block of it, by position, cell columns and device."""
     cell = ["position", *(column.name for column in options.cell_columns), *(["device"] if options.contexts else [])]
     return log.group_by(cell).agg(impressions=pl.len().cast(pl.Int64), clicks=pl.col("click").cast(pl.Int64).sum())
@@ -445,7 +445,7 @@ def simulate(options: SimulationOptions, world: World | None = None) -> Simulati
     log = pl.concat(simulate_blocks(options, world), rechunk=True)
     return Simulation(
         log=log,
-        propensities=true_propensities(options, count_cells(options, log)),
+        propensities=true_propensities(options, count_simulated_cells(options, log)),
         attractiveness=true_attractiveness(options, world),
         parameters=true_parameters(options),
     )

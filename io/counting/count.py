@@ -349,10 +349,10 @@ def _count_and_compress(
     parts = PartsWithFacts(read.statistics(plan))
     needs_period = plan.auxiliary_columns or plan.randomized or decay is not None
     if parts.in_memory or needs_period or not plan.period or not engine.in_this_process:
-        return *compress(parts, plan, engine, progress, decay, folder), parts.facts
+        return *compress_parts(parts, plan, engine, progress, decay, folder), parts.facts
     timeless, stored = replace(plan, period=None), list[KeptFrame]()
     parts = PartsWithFacts(read.statistics(timeless))
-    statistics, pairs = compress(parts, timeless, engine, progress, folder=folder)
+    statistics, pairs = compress_parts(parts, timeless, engine, progress, folder=folder)
 
     def map_parts(work: Callable[[pl.DataFrame], Output], n_parts: int | None) -> Iterator[Output]:
         number = len(pairs) if n_parts is None else n_parts
@@ -383,7 +383,7 @@ def read_statistics(
         days = days_of_statistics(statistics)
         metadata = merge_metadata(statistics, factor, None if days is None else days.newest)
         plan = metadata.plan if metadata.decay is None else replace(metadata.plan, weighted=True)
-        compressed, pairs = compress(merged_parts(statistics, metadata, engine), plan, engine, progress)
+        compressed, pairs = compress_parts(merged_parts(statistics, metadata, engine), plan, engine, progress)
         segments = [segment for entry in statistics for segment in entry.segments]
         compressed = replace(compressed, compute_row_order=partial(total_order, segments))
     return CountedLog(
@@ -410,7 +410,7 @@ def days_of_statistics(statistics: Sequence[Statistics]) -> Days | None:
     return Days(days, today)
 
 
-def count_pages(read: ReadLog, plan: StatisticsPlan) -> PageTotals | None:
+def totals_of_pages(read: ReadLog, plan: StatisticsPlan) -> PageTotals | None:
     """Sum clicks by page; None without pages or with weighted impressions."""
     if read.page_sample is None or plan.weighted:
         return None
@@ -456,7 +456,7 @@ def have_distinct_days(segments: Sequence[Segment]) -> bool:
     return len(set(days)) == len(days)
 
 
-def compress(
+def compress_parts(
     statistics: Parts,
     plan: StatisticsPlan,
     engine: Engine,
@@ -579,7 +579,7 @@ def count_by_value(
         own.mkdir(mode=0o700)
         decay = None if factor is None or read.days is None else Decay(factor, read.days.newest)
         rows = engine.parts_of([stored.scan() for stored, _, _ in parts[value]])
-        counted, pairs = compress(rows, plan, engine, progress, decay, own)
+        counted, pairs = compress_parts(rows, plan, engine, progress, decay, own)
         only = pl.col(column).eq_missing(pl.lit(value, read.log.schema[column]))
         counted = replace(counted, compute_row_order=partial(order_within, read, plan, only))
         source = read.sources, read.rows

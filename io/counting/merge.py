@@ -20,7 +20,7 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import StatisticsError
 from posbias.core.fit.comparison import CURVE
 from posbias.core.schema import PERIOD, coarsest
-from posbias.io.counting.count import compress, have_distinct_days, have_distinct_keys, merged_parts
+from posbias.io.counting.count import compress_parts, have_distinct_days, have_distinct_keys, merged_parts
 from posbias.io.engines.engine import Engine
 from posbias.io.progress import Progress
 from posbias.io.stores.metadata import Segment, StatisticsMetadata, same_totals
@@ -178,7 +178,7 @@ def count_sides(
         plan = replace(merged[0].plan, period=coarsest([metadata.plan.period for metadata in merged]))
         by_curve = replace(plan, context=(*plan.context, CURVE))
         frames = [frame for name, statistics in sides for frame in _frames(statistics, plan, pl.lit(name), by_curve)]
-        return compress(engine.add_up(frames, by_curve), by_curve, engine, progress)[0]
+        return compress_parts(engine.add_up(frames, by_curve), by_curve, engine, progress)[0]
 
 
 def count_days(statistics: Sequence[Statistics], engine: Engine, progress: Progress) -> SufficientStatistics:
@@ -197,7 +197,7 @@ def count_days(statistics: Sequence[Statistics], engine: Engine, progress: Progr
         finer = None if plan.period == "day" else plan.period
         by_curve = replace(plan, context=(*plan.context, CURVE), period=finer)
         frames = _frames(statistics, plan, pl.col(PERIOD).cast(pl.Date), by_curve)
-        return compress(engine.add_up(frames, by_curve), by_curve, engine, progress)[0]
+        return compress_parts(engine.add_up(frames, by_curve), by_curve, engine, progress)[0]
 
 
 def _frames(

@@ -425,10 +425,10 @@ def _counts_by_day(segments: Sequence[Segment], name: str | Collection[str], eng
     for segment in segments:
         rows_of_part = max(int(segment.totals["rows"]) // (max(len(segment.parts), 1) * len(segment.countings)), 1)
         parts += [part.at(part.path.absolute()) for part in segment.parts[: -(-_ENOUGH_ROWS // rows_of_part)]]
-    return merge_day_counts(list(engine.each(parts, partial(count_part, name=name))))
+    return merge_day_counts(list(engine.each(parts, partial(count_days_of_part, name=name))))
 
 
-def count_part(part: Part, name: str | Collection[str]) -> pl.DataFrame:
+def count_days_of_part(part: Part, name: str | Collection[str]) -> pl.DataFrame:
     """Sum the counts of one part by day, for a collection of days; or over all rows, under one name."""
     if isinstance(name, str):
         return count_by_day(scan_part(part), pl.lit(name)).collect(engine="streaming")

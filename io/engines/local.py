@@ -48,7 +48,7 @@ from posbias.io.log.click_log import Log, good_rows
 from posbias.io.log.scan import reading
 from posbias.io.places.ownership import remove_tree
 from posbias.io.places.temporary import check_room, keep, temporary_files
-from posbias.io.progress import RowCounter, count_rows
+from posbias.io.progress import RowCounter, report_rows
 from posbias.io.results.tables import write_in_one_file
 
 LEAST_BYTES_PER_ROW = 4
@@ -154,7 +154,8 @@ class Buckets:
             rank, distinct[name] = dense_ranks(pl.concat(pl.Series(name, block.dictionary) for block in blocks))
             first = [0, *accumulate(len(block.dictionary) for block in blocks[:-1])]
             codes: list[Any] = [
-                rank[start:].take(pl.Series(block.indices).to_numpy()) for start, block in zip(first, blocks, strict=True)
+                rank[start:].take(pl.Series(block.indices).to_numpy())
+                for start, block in zip(first, blocks, strict=True)
             ]
             ranks[name] = pl.Series(name, np.concatenate(codes))
         others = rows.drop(ranks).collect(engine="streaming")
@@ -460,7 +461,7 @@ class LocalEngine(engine.Engine):
         return max(fewest, min(rows // _ROWS_THAT_STAY_IN_CACHE, _MANY_BUCKETS))
 
     def _read_into_memory(self, log: Log, plan: StatisticsPlan, on_rows: RowCounter | None) -> LocalReadLog:
-        rows = count_rows(log.impressions, on_rows).collect(engine="streaming")
+        rows = report_rows(log.impressions, on_rows).collect(engine="streaming")
         rejected, totals = engine.check_rows(log, row_counts(rows.lazy()).collect(), self.on_bad_rows)
         good = good_rows(rows.lazy()).collect() if rejected else rows.drop(REJECTED)
         repeats = dict[str, int]()
@@ -559,7 +560,7 @@ class LocalEngine(engine.Engine):
         with temporary_files(self.scratch):
             if with_session is not None:
                 rows = [frame.with_columns(pl.when(with_session).then(SESSION).alias(SESSION)) for frame in rows]
-            buckets.write(count_rows(frame, on_rows) for frame in rows)
+            buckets.write(report_rows(frame, on_rows) for frame in rows)
             if not buckets.all_fit:
                 remove_tree(buckets.folder)
                 buckets = replace(buckets, fields=None)

@@ -417,7 +417,7 @@ def read_theta(named: str | Path) -> CellPropensities:
     """
     name = str(named)
     if not name.startswith(POWER):
-        return _read_given_table(name) if is_own(name) else read_fit(location(name))
+        return _read_given_table(name) if is_table_or_power(name) else read_fit(location(name))
     try:
         eta = float(name.removeprefix(POWER))
     except ValueError:
@@ -432,7 +432,7 @@ def read_theta(named: str | Path) -> CellPropensities:
     return _given(name, table, (), {})
 
 
-def is_own(name: str) -> bool:
+def is_table_or_power(name: str) -> bool:
     """Whether the name is that of a table or a power, not of a result."""
     if name.startswith(POWER):
         return True

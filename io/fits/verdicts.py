@@ -13,7 +13,7 @@ from posbias.core.counts.order import RowOrder
 from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import plural, population, printable
 from posbias.core.estimators import get_estimator, get_method
-from posbias.core.estimators.estimate import candidates
+from posbias.core.estimators.estimate import candidate_references
 from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
 from posbias.core.fit.arms import MOST_ARMS
 from posbias.core.fit.diagnostics import NOTABLE
@@ -163,7 +163,7 @@ def _estimate_reasons(fit: Fit) -> Iterator[Reason]:
         yield reason(code, {"iterations": float(estimate.iterations)}, f"method {estimate.method}")
     if fit.joint is not None and fit.joint is not estimate and not fit.joint.converged:
         yield reason("textbook-em-not-converged", {"iterations": float(fit.joint.iterations)})
-    first = int(candidates(fit.statistics, ())[0])
+    first = int(candidate_references(fit.statistics, ())[0])
     if not linkage.identified[first] and not fit.statistics.plan.context:
         first, reference = (cell_in_words(fit.statistics, number) for number in (first, int(linkage.references[0])))
         yield reason("other-reference", first=first, reference=reference)

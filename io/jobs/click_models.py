@@ -51,7 +51,7 @@ from posbias.core.training.weights import (
     sums_by_position,
     weigh_rows,
 )
-from posbias.io.counting.count import CountedLog, PairsOfPart, compress
+from posbias.io.counting.count import CountedLog, PairsOfPart, compress_parts
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.fits.saved_fit import StoredFit, fit_in
 from posbias.io.jobs.fit import Job, count, read_pages
@@ -158,7 +158,7 @@ class PageFit:
             pages = counts_as_pages(parts, units, model.statistics_columns, folder)
         else:
             data = read_pages(job, engine, result)
-            check_no_silent_position(compress(data.statistics(plan), plan, engine, progress)[0])
+            check_no_silent_position(compress_parts(data.statistics(plan), plan, engine, progress)[0])
             parts = data.buckets
             page_filter = all_pages if plan.max_position is None else partial(up_to_position, deepest=plan.max_position)
             folder = None if parts.in_memory else engine.scratch / "pages"
@@ -169,7 +169,7 @@ class PageFit:
                 (pages,) = numbered_pages(parts, [units], page_filter, folder, "pages")
         if self.trust is not None:
             shown = {int(k) for batch in pages for k in np.unique(batch.position[batch.shown])}
-            check_positions(self.em.fixed, sorted(shown), self.trust)
+            check_trust_is_known(self.em.fixed, sorted(shown), self.trust)
         with progress.stage(f"fitting {model.name}") as stage:
             fitted = fit(model, pages, self.em, stage.advance)
         with progress.stage("standard errors") as stage:
@@ -440,7 +440,7 @@ def _numbers(table: pl.DataFrame, names: Sequence[str], file: str) -> list[Float
     return [position, *others]
 
 
-def check_positions(trust: Mapping[str, Floats], shown: Sequence[int], file: str) -> None:
+def check_trust_is_known(trust: Mapping[str, Floats], shown: Sequence[int], file: str) -> None:
     """Check that trust bias is known at all positions of a log.
 
     Args:

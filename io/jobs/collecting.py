@@ -10,7 +10,7 @@ from posbias.core.check import LogFacts
 from posbias.core.counts.odd_days import Change, DayReport, LackingDays, positions_in_words
 from posbias.core.errors import StatisticsError, UsageError, plural
 from posbias.io.counting import profile
-from posbias.io.counting.count import PartsWithFacts, count_pages, days_of_statistics, order_within, read_log
+from posbias.io.counting.count import PartsWithFacts, days_of_statistics, order_within, read_log, totals_of_pages
 from posbias.io.counting.merge import known_days, merge_statistics
 from posbias.io.engines.engine import Engine, ReadLog
 from posbias.io.jobs import tables
@@ -121,7 +121,7 @@ def check_gate(limit: float | None) -> None:
         raise UsageError(f"--gate {limit:g}: give a relative change above 0, e.g. 0.5 for 50 %.")
 
 
-def count_log(job: Job, engine: Engine, result: Result) -> None:
+def collect_log(job: Job, engine: Engine, result: Result) -> None:
     """Count a log into statistics, which are the result."""
     read, facts, statistics = _counted(job, job.open_log(result), result.folder, engine, result)
     result.content |= describe_statistics(statistics.metadata, statistics.segments)
@@ -156,7 +156,7 @@ def add_day(
         what = "added" if store is None or day not in store.days else "counted again, and replaced"
         result.facts += [f"{day}: {what}", *tables.rows_lines(read.rows), *read.notes, _OF_STORE]
         both = [statistics] if rest is None else [rest, statistics]
-        odd = merge(both, rest, limit, engine, result, clicks=read.clicks)
+        odd = merge_stores(both, rest, limit, engine, result, clicks=read.clicks)
         if rest is not None:
             result.reasons += lost_click_reasons(read.rows, read.clicks, f"{day}: ")
         result.faults += profile.faults_of_log(read, facts, read.plan, None, *(reason.code for reason in odd))
@@ -179,7 +179,7 @@ def remove_day(day: str, store: Statistics, engine: Engine, result: Result) -> N
     _write_merged([rest], None, engine, result, None)
 
 
-def merge(
+def merge_stores(
     statistics: Sequence[Statistics],
     store: Statistics | None,
     limit: float | None,
@@ -239,7 +239,9 @@ def _counted(
         segment = write_segment(parts, folder, metadata, on_part=stage.advance)
     order = order_within(read, read.plan)
     segment = structs.replace(
-        segment, pages=count_pages(read, read.plan) or UNSET, order=UNSET if order is None else OrderTotals.of(order)
+        segment,
+        pages=totals_of_pages(read, read.plan) or UNSET,
+        order=UNSET if order is None else OrderTotals.of(order),
     )
     return read, parts.facts, counted_statistics(location(job.inputs[0]), metadata, segment)
 

@@ -14,7 +14,7 @@ from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import LogFormatError, UsageError, plural
 from posbias.core.learners.boosting import ModelText
 from posbias.core.schema import DOC
-from posbias.core.serving.formats import Agreement, EngineModel, Target, agreement, listed, model_for
+from posbias.core.serving.formats import Agreement, EngineModel, Target, agreement, first_names, model_for
 from posbias.core.serving.splits import Ensemble, parse, rows_at_limits
 from posbias.io.jobs.tables import Column, PrintedTable, Result, first, more
 from posbias.io.options import ServingOptions
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]{0,59}")
 
 
 @dataclass(frozen=True)
-class Ranker:
+class ExportedRanker:
     """A ranker of trees, and its form in an engine."""
 
     stored: StoredModel
@@ -55,7 +55,7 @@ class Ranker:
             yield lambda rows: scored(pl.DataFrame(), np.ascontiguousarray(rows))
 
 
-def open_ranker(place: Location, request: ServingOptions) -> Ranker:
+def open_ranker(place: Location, request: ServingOptions) -> ExportedRanker:
     """Read a ranker and convert it to the engine's form.
 
     Raises:
@@ -82,7 +82,7 @@ def open_ranker(place: Location, request: ServingOptions) -> Ranker:
     how: dict[str, Any] = {name: getattr(request, name) for name in ("categories", "missing_default", "name")}
     try:
         ensemble = parse(stored.model, [feature.name for feature in features], categories)
-        return Ranker(stored, features, ensemble, model_for(target, ensemble, **how))
+        return ExportedRanker(stored, features, ensemble, model_for(target, ensemble, **how))
     except (ValueError, KeyError, IndexError) as error:
         raise LogFormatError(f"{stored.path}: is no model that can be read: {error}. Train again.") from error
     except RecursionError as error:
@@ -92,7 +92,7 @@ def open_ranker(place: Location, request: ServingOptions) -> Ranker:
         ) from error
 
 
-def export(ranker: Ranker, request: ServingOptions, result: Result) -> None:
+def export(ranker: ExportedRanker, request: ServingOptions, result: Result) -> None:
     """Write the files of an export; verify its scores against LightGBM, and report the agreement."""
     model, engine = ranker.model, request.engine
     is_single = model.arithmetic.features is np.float32
@@ -114,14 +114,14 @@ def export(ranker: Ranker, request: ServingOptions, result: Result) -> None:
         figures = {"rounded": rounded, "of": n_rows - _LIMIT_ROWS}
         result.reasons.append(reason("features-rounded", figures, engine=engine))
     if sets := sorted({model.original[number] for number in model.ensemble.sets}):
-        text_features = listed([ranker.features[number].name for number in sets])
+        text_features = first_names([ranker.features[number].name for number in sets])
         result.reasons.append(reason("text-as-sets", {"sets": len(model.ensemble.sets)}, names=text_features))
     if engine == "solr" and text > _LARGEST_OF_SOLR:
         result.reasons.append(reason("model-large-for-solr", {"bytes": text}))
     defaults = {name: value for name, value in model.defaults.items() if not isnan(value)}
     if defaults:
         values = {"features": len(defaults), "default": next(iter(defaults.values()))}
-        result.reasons.append(reason("default-for-missing", values, names=listed([*defaults])))
+        result.reasons.append(reason("default-for-missing", values, names=first_names([*defaults])))
     given = {"--engine-version": request.engine_version, "--missing-default": request.missing_default}
     by_default = request.categories == "sets" or not ranker.ensemble.categories
     given |= {"--categories": None if by_default else request.categories}
@@ -175,7 +175,7 @@ def _read_features(tables: Sequence[str], features: Sequence[Feature]) -> tuple[
     return docs, np.concatenate(rows)
 
 
-def smoke(ranker: Ranker, request: ServingOptions, result: Result, hits: list[Hit]) -> None:
+def smoke(ranker: ExportedRanker, request: ServingOptions, result: Result, hits: list[Hit]) -> None:
     """Compare scores, features and order of an engine's response with the ranker.
 
     Args:
@@ -200,15 +200,15 @@ def smoke(ranker: Ranker, request: ServingOptions, result: Result, hits: list[Hi
         for rows in (logged, logged[is_off])
     )
     code = "answer-agrees" if not is_off.any() else "answer-differs.missing" if lacking else "answer-differs"
-    result.reasons.append(reason(code, figures, engine=engine, names=listed(lacking)))
+    result.reasons.append(reason(code, figures, engine=engine, names=first_names(lacking)))
     if abs(added) > _TOLERANCE:
         result.reasons.append(reason("answer-shifted", {"added": added}, engine=engine))
     if never:
         values = {"never": len(never), "hits": len(hits)}
-        result.reasons.append(reason("feature-never-there", values, names=listed(never)))
+        result.reasons.append(reason("feature-never-there", values, names=first_names(never)))
     differing = _differing(ranker, request, hits, logged) if request.features else []
     if differing:
-        names = listed([str(row["feature"]) for row in differing])
+        names = first_names([str(row["feature"]) for row in differing])
         result.reasons.append(reason("features-differ", {"features": len(differing)}, names=names))
         gaps = ("missing" if row["largest"] is None else f"{row['largest']:.3g}" for row in differing)
         columns = (
@@ -225,7 +225,9 @@ def smoke(ranker: Ranker, request: ServingOptions, result: Result, hits: list[Hi
     result.headline = f"{plural(len(hits), 'hits')} of {engine}, {order}"
 
 
-def _differing(ranker: Ranker, request: ServingOptions, hits: list[Hit], logged: Floats) -> list[dict[str, Any]]:
+def _differing(
+    ranker: ExportedRanker, request: ServingOptions, hits: list[Hit], logged: Floats
+) -> list[dict[str, Any]]:
     """Features whose logged values differ from all rows of the document in the tables, most differences first."""
     docs, rows = _read_features(request.features or (), ranker.features)
     given = ranker.model.rows(rows)

@@ -164,7 +164,7 @@ def interleave(
         _count(read, rule, folder, number, engine, result)
         section = structs.replace(section, countings=(*kept, Counting(number, days, read.sources, read.rows)))
         result.content["interleaving"] = section
-        conclude(folder, section, result, csv=given.csv)
+        write_verdict(folder, section, result, csv=given.csv)
         if earlier is not None:
             before = sorted({day for counting in kept for day in counting.days})
             result.facts.append(f"days before: {plural(len(before), 'days')}, kept in {result.target}")
@@ -345,7 +345,7 @@ def _write_sums(number: int, rows: pl.LazyFrame, rule: CreditRule, tables: Mappi
     return 1
 
 
-def conclude(folder: Path, section: InterleavingSection, result: Result, *, csv: bool) -> None:
+def write_verdict(folder: Path, section: InterleavingSection, result: Result, *, csv: bool) -> None:
     """Write the verdict and its daily course; add faults, reasons and the headline to the result.
 
     Args:

@@ -16,7 +16,7 @@ from posbias.core.evaluation.break_even import bends
 from posbias.core.evaluation.prediction import CLASS, CellTheta, PageSlope, Prediction, Scope, page_slope
 from posbias.core.fit.propensities import choose_propensities
 from posbias.core.schema import CLICKS, DOC, IMPRESSIONS, NAMES_TAKEN, PAIR, QUERY, Roles
-from posbias.io.counting.count import PartsWithFacts, count_pages, merged_parts, read_log
+from posbias.io.counting.count import PartsWithFacts, merged_parts, read_log, totals_of_pages
 from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.fits.saved_fit import CellPropensities
@@ -36,7 +36,7 @@ from posbias.io.predictions import (
     theta_of,
 )
 from posbias.io.ranking_names import OWN_ORDER
-from posbias.io.rankings import Rankings, check_positions, open_rankings
+from posbias.io.rankings import Rankings, check_ranks, open_rankings
 from posbias.io.results.conclusions import CAUTION, NOTE, Reason, reason
 from posbias.io.results.tables import write_small_table
 from posbias.io.stores.metadata import PageTotals, total_pages
@@ -189,7 +189,7 @@ def _check_ranks(counts: CountsOfPages, pages: PageTotals | None) -> None:
     if pages is not None and pages.clicks:
         number = pages.pages * float(counts.cells[CLICKS].sum()) / pages.clicks
         most = _MOST_RESULTS if number == pages.pages else _MOST_RESULTS_BY_SAMPLE
-        check_positions(counts.cells, counts.plan, number, most)
+        check_ranks(counts.cells, counts.plan, number, most)
 
 
 def _slope_reason(slope: PageSlope | None) -> Reason:
@@ -260,7 +260,7 @@ def _open_inputs(job: Job, given: PredictionOptions, engine: Engine, result: Res
     _check_days(days, given)
     plan = replace(read.plan, model=by_position(read.plan).model)  # last clicks are counted on sampled pages only
     parts = PartsWithFacts(read.statistics(plan))
-    yield plan, parts, rankings, days, count_pages(read, read.plan), read.page_sample
+    yield plan, parts, rankings, days, totals_of_pages(read, read.plan), read.page_sample
     result.faults += faults_of_log(read, parts.facts, plan)
 
 

@@ -58,7 +58,7 @@ def simulate(
     with result.progress.stage("simulating", options.n_sessions, unit="sessions") as stage, ExitStack() as opened:
         writer: Any = None  # writes one row group per block
         for block in simulation.simulate_blocks(options, world):
-            counted.append(simulation.count_cells(options, block))
+            counted.append(simulation.count_simulated_cells(options, block))
             rows = cast("Any", block.to_arrow())
             if writer is None:
                 writer = parquet.ParquetWriter(result.folder / SIMULATED_LOG, rows.schema, **_STORAGE)

@@ -132,7 +132,7 @@ _ATTENTION, _RATE = "attention (propensity)", "click rate"
 _DASHES = "Dashed: what raw click rates say."
 
 
-def curve(curves: PlottedCurves, contexts: str, reference: str | None) -> Figure:
+def curve_figure(curves: PlottedCurves, contexts: str, reference: str | None) -> Figure:
     """Draw propensity by position with 95 % intervals, and relative click rates dashed.
 
     Args:
@@ -273,7 +273,9 @@ def running_difference(days: pl.DataFrame, teams: str) -> Figure:
 _ROW = 34  # pixels
 
 
-def differences(rows: Sequence[Interval], title: str, about: str, *, form: str = "+.0%", zero: bool = True) -> Figure:
+def interval_figure(
+    rows: Sequence[Interval], title: str, about: str, *, form: str = "+.0%", zero: bool = True
+) -> Figure:
     """Draw values with their 95 % intervals, one per row.
 
     Args:

@@ -531,7 +531,7 @@ def _fit_highlights(result: ReportedResult) -> _Highlights | None:
         drawn = [charts.heat_map(curves, contexts, reference)]
     else:
         heat_maps = [charts.heat_map(curves, contexts)] if curves.browsing else []
-        drawn = [charts.curve(curves, contexts, reference), *heat_maps]
+        drawn = [charts.curve_figure(curves, contexts, reference), *heat_maps]
     if cell is None:
         return [], drawn
     position, share = cell[POSITION], cell[PROPENSITY]
@@ -626,7 +626,7 @@ def _prediction_highlights(result: ReportedResult) -> _Highlights | None:
         figures.append((f"{smallest / observed:.1%}", what, "in four of five cases"))
     figures += _robustness(result, row.ranking)
     about = "Difference from the log's own order."
-    return figures, [charts.differences([interval for interval, _, _ in gains], "Clicks per page", about)]
+    return figures, [charts.interval_figure([interval for interval, _, _ in gains], "Clicks per page", about)]
 
 
 def _experiment_highlights(result: ReportedResult) -> _Highlights | None:
@@ -655,7 +655,7 @@ def _experiment_highlights(result: ReportedResult) -> _Highlights | None:
         if row.difference is not None and row.ci_low is not None
     ]
     about = f"{one} minus {other}, a page."
-    return figures, [*drawn, *([charts.differences(gains, "Answers", about, form="+.3f")] if gains else [])]
+    return figures, [*drawn, *([charts.interval_figure(gains, "Answers", about, form="+.3f")] if gains else [])]
 
 
 def _evaluation_highlights(result: ReportedResult) -> _Highlights | None:
@@ -677,7 +677,7 @@ def _evaluation_highlights(result: ReportedResult) -> _Highlights | None:
         figures.append((f"{share:.1%}", what, "its worth is not known from clicks"))
     figures += _robustness(result, best.label)
     about = f"{measure} by clicks corrected for position: more is better."
-    return figures, [charts.differences(values, "What each ranking is worth", about, form=".3f", zero=False)]
+    return figures, [charts.interval_figure(values, "What each ranking is worth", about, form=".3f", zero=False)]
 
 
 def _model_highlights(result: ReportedResult) -> _Highlights | None:
@@ -693,7 +693,7 @@ def _model_highlights(result: ReportedResult) -> _Highlights | None:
     rows = [(each.model, each.difference or 0.0, 1.96 * (each.difference_std_error or 0.0)) for each in models]
     intervals = [Interval(name, value, value - width, value + width) for name, value, width in rows]
     about = "Log-likelihood per position, relative to the best: more is better."
-    return figures, [charts.differences(intervals, "How well clicks are predicted", about, form="+.3f")]
+    return figures, [charts.interval_figure(intervals, "How well clicks are predicted", about, form="+.3f")]
 
 
 _AGAINST = {"naive": "training on raw clicks"}
@@ -710,7 +710,7 @@ def _training_highlights(result: ReportedResult) -> _Highlights | None:
         return None
     figures: _KeyFigures = [(_signed(gain.value), f"against {gain.label}", _interval_text(gain)) for gain in gains]
     about = f"Difference in {chosen.measure}, by clicks held out."
-    return figures, [charts.differences(gains, "What the ranker gains", about, form="+.1%")]
+    return figures, [charts.interval_figure(gains, "What the ranker gains", about, form="+.1%")]
 
 
 _MOST_CELLS = 40
@@ -735,7 +735,7 @@ def _comparison_highlights(result: ReportedResult) -> _Highlights | None:
         (f"{most:.0%}", "is the largest change that cannot be excluded", f"at {where}"),
     ]
     about = "Relative change of the propensity."
-    return figures, [charts.differences(changes[:_MOST_CELLS], "Change of attention", about)]
+    return figures, [charts.interval_figure(changes[:_MOST_CELLS], "Change of attention", about)]
 
 
 _MOST_DAYS = 400

@@ -149,7 +149,7 @@ class LaidOut:
             n_rows = table.select(pl.len()).collect(engine="streaming").item()
             fits = n_rows * sample.estimated_size() <= memory // _SHARE_OF_FEATURES * max(sample.height, 1)
             tables.append(table.collect(engine="streaming").lazy() if fits else table)
-        for chunk in chunks(self.rows, rows_per_chunk(len(own) + len(joined), memory)):
+        for chunk in frames_of_groups(self.rows, rows_per_chunk(len(own) + len(joined), memory)):
             if (rows := choose(chunk)).height:
                 for table in tables:
                     rows = with_features(rows, table)
@@ -162,7 +162,7 @@ def rows_per_chunk(n_features: int, memory: int) -> int:
     return max(min(memory // _SHARE_OF_CHUNK // width, _MOST_ROWS), _FEWEST_ROWS)
 
 
-def chunks(rows: KeptFrame, size: int) -> Iterator[pl.DataFrame]:
+def frames_of_groups(rows: KeptFrame, size: int) -> Iterator[pl.DataFrame]:
     """Yield rows in their order, in frames of whole groups.
 
     Args:

@@ -28,7 +28,7 @@ from posbias.core.counts.counting_plan import StatisticsPlan
 from posbias.core.counts.sufficient_statistics import SIGNATURE, SufficientStatistics, count_randomized, dense_row_ranks
 from posbias.core.errors import LogFormatError, SchemaError, UsageError
 from posbias.core.fit.propensities import PROPENSITY
-from posbias.core.learners.boosting import ModelText, Rows, RowsBy, chunks, select_rows
+from posbias.core.learners.boosting import ModelText, Rows, RowsBy, select_rows, slices_of_size
 from posbias.core.learners.learning import Features, Learned, Learner, LearningData, Pages, sigmoid
 from posbias.core.learners.models import FactorModel, Forest, NetworkModel
 from posbias.core.log.pages import in_page_order
@@ -166,7 +166,7 @@ def write_model(
     shutil.copyfile(_SCRIPTS / f"{kind}.py.txt", folder / "load.py")
     learned.curve.write_parquet(folder / _CURVE)
     if learned.importance is not None:
-        importance_table(learned.importance, features).write_parquet(folder / _IMPORTANCE)
+        named_importance(learned.importance, features).write_parquet(folder / _IMPORTANCE)
     return ModelSection(kind, is_probability, tuple(features))
 
 
@@ -176,7 +176,7 @@ def write_learned_propensities(cells: pl.DataFrame, propensities: Floats, folder
     cells.with_columns(column).write_parquet(folder / _LEARNED_PROPENSITIES)
 
 
-def importance_table(importance: pl.DataFrame, features: Sequence[Feature]) -> pl.DataFrame:
+def named_importance(importance: pl.DataFrame, features: Sequence[Feature]) -> pl.DataFrame:
     """Return the importance of features with their names, sorted by gain, descending."""
     names = pl.Series(FEATURE, [feature.name for feature in features], pl.String)
     return importance.with_columns(names).sort("gain", FEATURE, descending=[True, False])
@@ -386,7 +386,7 @@ def prepare(
     if place is not None:
         if columns[place].categories is not None:
             raise SchemaError(f"--ranker-score {score}: holds text. Name the number that the ranker orders by.")
-        knowledge = np.concatenate([rows[run][:, place] for run in chunks(len(rows))])
+        knowledge = np.concatenate([rows[run][:, place] for run in slices_of_size(len(rows))])
         all_columns, columns = rows, (*columns[:place], *columns[place + 1 :])
         rows = RowsBy(len(all_columns), lambda selection: np.delete(all_columns[selection], place, axis=1))
     pairs = [part.rows.scan().select(GROUP, *PAIR) for part in parts]

@@ -49,7 +49,7 @@ from small_logs import dense_table
 from posbias.core.arrays.count_table import Integers
 from posbias.core.choices import LearningOptions
 from posbias.core.evaluation.clicked import DCG
-from posbias.core.learners.auto import BLEND, HALF, MOST, choose, evaluate_rankings, held_out_scores
+from posbias.core.learners.auto import BLEND, HALF, MOST, choose, evaluate_learned, held_out_scores
 from posbias.core.learners.learning import Features, LearningData, balance_weights
 
 Floats = NDArray[np.floating[Any]]
@@ -325,9 +325,7 @@ def judged_choice(seed: int) -> Record | None:
     values = [true_dcg(query, truth, of, pages.max(axis=1)) for of in scores]
     best = int(np.argmax(values))
     error = (
-        evaluate_rankings(data, scores).difference(1 + best, 1 + chosen, DCG, "ips").std_error
-        if best != chosen
-        else 0.0
+        evaluate_learned(data, scores).difference(1 + best, 1 + chosen, DCG, "ips").std_error if best != chosen else 0.0
     )
     gain, _ = choice.gains["naive"]
     true_gain = values[chosen] - values[names.index("naive")]

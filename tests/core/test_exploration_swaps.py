@@ -11,7 +11,15 @@ from small_logs import statistics_of
 
 from posbias.core.errors import IdentifiabilityError
 from posbias.core.estimators.estimate import EstimationOptions
-from posbias.core.exploration import MOST_POSITIONS, ContextCells, DesignInputs, Swap, candidates, make_plan, predict
+from posbias.core.exploration import (
+    MOST_POSITIONS,
+    ContextCells,
+    DesignInputs,
+    Swap,
+    candidate_swaps,
+    make_plan,
+    predict_intervals,
+)
 from posbias.core.fit.fit import Fit, fit_statistics
 from posbias.core.simulation.simulate import SimulationOptions, simulate
 from posbias.core.simulation.worlds import random_world
@@ -54,7 +62,7 @@ def test_predicted_errors_are_those_that_are_found_after_the_swaps() -> None:
     expected_squares, squares = np.zeros(5), np.zeros(5)
     for seed in range(6):
         log = simulate(replace(WORLD, seed=seed)).log
-        predicted = predict(curves_of(fit_of(log)), 0.5, dict.fromkeys(swaps, 0.5))
+        predicted = predict_intervals(curves_of(fit_of(log)), 0.5, dict.fromkeys(swaps, 0.5))
         found = fit_of(log, further(seed, 4_000, swaps)).estimate.intervals
         expected_squares += predicted.std_error[1:] ** 2
         squares += found.std_error[1:] ** 2
@@ -94,7 +102,7 @@ def test_of_many_positions_only_pairs_with_a_wide_one_are_tried(curves: list[Con
     n_cells = MOST_POSITIONS + 10
     wide = np.linspace(0.1, 1.0, n_cells)
     position = np.arange(1, n_cells + 1)
-    tried = candidates([replace(curve, position=position, width=wide)])
+    tried = candidate_swaps([replace(curve, position=position, width=wide)])
     assert (n_cells - 1, n_cells) in tried
     assert (1, n_cells) in tried
     assert (10, 11) not in tried

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from posbias.core.features import LearningRows, hidden_relevance, learn_nuisances, tree_options
+from posbias.core.features import LearningRows, hidden_relevance, learn_nuisances, options_of_trees
 from posbias.core.fit.diagnostics import HiddenRelevance
 from posbias.core.learners.boosting import bin_rows
 from posbias.core.learners.learning import sigmoid
@@ -27,7 +27,7 @@ def judged(known: float, hidden: float, *, named: bool = False) -> HiddenRelevan
     fold, context = draws.integers(2, size=N_PAGES)[page], np.zeros(SHOWN, np.int64)
     rows = LearningRows(cell, click, np.ones(len(cell)), fold, POSITIONS, context)
     features = np.column_stack([x[:, 0], score.ravel()]) if named else x[:, :1]
-    binned = bin_rows(features, ["x", "score"][: features.shape[1]], [], tree_options(1))
+    binned = bin_rows(features, ["x", "score"][: features.shape[1]], [], options_of_trees(1))
     return hidden_relevance(rows, learn_nuisances(binned, rows), page, score.ravel() if named else None)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from posbias.core.arrays.count_table import Floats
 from posbias.core.errors import IdentifiabilityError
-from posbias.core.features import LearningRows, Nuisances, learn_nuisances, tree_options
+from posbias.core.features import LearningRows, Nuisances, learn_nuisances, options_of_trees
 from posbias.core.learners.boosting import bin_rows
 from posbias.core.learners.learning import sigmoid
 
@@ -35,7 +35,7 @@ def learned() -> tuple[Floats, LearningRows, Floats]:
 
 
 def nuisances(features: Floats, rows: LearningRows) -> Nuisances:
-    return learn_nuisances(bin_rows(features, ["a", "b"], [], tree_options(1)), rows)
+    return learn_nuisances(bin_rows(features, ["a", "b"], [], options_of_trees(1)), rows)
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from posbias.core.estimators.harvesting import (
     fit_allpairs,
     harvest_allpairs,
     interventional_sets,
-    sum_clusters,
+    sum_clusters_of_pairs,
 )
 from posbias.core.standard_errors.cluster import ONE_CLUSTER
 from posbias.core.theta.conditional import find_linkage, linked_counts
@@ -201,7 +201,7 @@ def test_leaving_out_a_cluster_is_one_newton_step(seed: int, monkeypatch: pytest
         return np.append(0.0, np.linalg.solve(information, sets.at_cells(profile.flow, 4)[1:]))
 
     changes = jackknife(pairs, query, newton_step)[:, 1:]
-    found = sum_clusters(fit, Members(np.arange(pairs.n_units), query))
+    found = sum_clusters_of_pairs(fit, Members(np.arange(pairs.n_units), query))
     np.testing.assert_allclose(found.outer, changes.T @ changes, rtol=1e-7, atol=1e-9)
 
 
@@ -217,7 +217,7 @@ def test_a_small_cluster_changes_what_its_weight_changes(seed: int, monkeypatch:
         return fit_allpairs(replace(pairs, multiplicity=multiplicity), linkage).log_theta
 
     slopes = np.array([(weighted(g, 1 + 1e-4) - weighted(g, 1 - 1e-4)) / 2e-4 for g in np.unique(query)])[:, 1:]
-    found = sum_clusters(fit_allpairs(pairs, linkage), Members(np.arange(pairs.n_units), query))
+    found = sum_clusters_of_pairs(fit_allpairs(pairs, linkage), Members(np.arange(pairs.n_units), query))
     np.testing.assert_allclose(found.outer, slopes.T @ slopes, rtol=1e-5, atol=1e-7)
 
 

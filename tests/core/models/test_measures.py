@@ -14,7 +14,7 @@ from posbias.core.models.judging import (
     add_pages,
     add_rates,
     add_up_rates,
-    differences,
+    differences_from_best,
     sample_weights,
     std_error,
 )
@@ -124,13 +124,13 @@ def test_differences_are_paired_and_no_winner_is_named_among_equals() -> None:
     mixed = {name: (first[name] + second[name]) / 2 for name in first}
     same = [(model, mixed)] * 2
     (one, other), _ = measured(same, [simulated("pbm", mixed, 1)])
-    assert [(value, significant) for value, _, significant in differences([one, other])] == [(0.0, False)] * 2
+    assert [(value, significant) for value, _, significant in differences_from_best([one, other])] == [(0.0, False)] * 2
 
 
 def test_a_better_model_wins_by_more_than_chance() -> None:
     judged = judged_models(["pbm", "dctr"])
     found, _ = measured(judged, [simulated("pbm", dict(judged[0][1]), 5)])
-    (best, _, _), (_, error, significant) = differences(found)
+    (best, _, _), (_, error, significant) = differences_from_best(found)
     assert best == 0
     assert significant
     assert 0 < error < std_error(found[1].log_likelihood) * 2
@@ -141,7 +141,7 @@ def test_a_difference_smaller_than_the_table_shows_is_none() -> None:
     (cm,) = judged_models(["cm"])
     nearly = dict(cm[1]) | {"continuation": np.full(N_POSITIONS + 1, 3e-6)}
     judged = [cm, (get_click_model("dcm"), nearly)]
-    apart = differences(measured(judged, [simulated("cm", dict(cm[1]), 4)])[0])
+    apart = differences_from_best(measured(judged, [simulated("cm", dict(cm[1]), 4)])[0])
     assert 0 < max(-value for value, _, _ in apart) < 5e-6
     assert not any(significant for _, _, significant in apart)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from posbias.core.models import ClickModel, click_model_names, get_click_model
-from posbias.core.models.em import EMOptions, Sums, expected_sums, fit
+from posbias.core.models.em import EMOptions, ExpectedTrials, expected_sums, fit
 from posbias.core.models.page_matrices import (
     PageBatch,
     PagesInMemory,
@@ -37,9 +37,9 @@ def parameters_of(model: ClickModel, rng: np.random.Generator) -> dict[str, np.n
     return {p.name: rng.uniform(0.1, 0.9, p.dimensions(N_UNITS, N_POSITIONS)) for p in model.parameters}
 
 
-def nothing(model: ClickModel) -> Sums:
+def nothing(model: ClickModel) -> ExpectedTrials:
     shapes = {p.name: p.dimensions(N_UNITS, N_POSITIONS) for p in model.parameters}
-    return Sums({name: Ratio(np.zeros(shape), np.zeros(shape)) for name, shape in shapes.items()}, 0.0, 0.0)
+    return ExpectedTrials({name: Ratio(np.zeros(shape), np.zeros(shape)) for name, shape in shapes.items()}, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("name", BY_EM)
@@ -78,7 +78,7 @@ def by_signature(model: ClickModel, values: dict[str, np.ndarray], of_unit: np.n
     return {p.name: values[p.name][of_unit] if p.shape == "unit" else values[p.name] for p in model.parameters}
 
 
-def replace_shapes(model: ClickModel, n_units: int) -> Sums:
+def replace_shapes(model: ClickModel, n_units: int) -> ExpectedTrials:
     zero = nothing(model)
     by_unit = Ratio(np.zeros(n_units + 1), np.zeros(n_units + 1))
     return replace(zero, ratios={**zero.ratios, **{p.name: by_unit for p in model.parameters if p.shape == "unit"}})

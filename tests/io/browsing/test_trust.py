@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from posbias.core.errors import LogFormatError, SchemaError
-from posbias.io.jobs.click_models import check_positions, read_trust
+from posbias.io.jobs.click_models import check_trust_is_known, read_trust
 
 GOOD = {"position": [2, 1], "alpha": [0.3, 0.6], "beta": [0.1, 0.2]}
 
@@ -64,7 +64,7 @@ def test_columns_that_are_missing_are_named(tmp_path: Path) -> None:
 def test_a_position_that_the_log_shows_must_be_there(tmp_path: Path) -> None:
     trust = read_trust(written(tmp_path, {"position": [1, 3], "alpha": [0.5, 0.5], "beta": [0.1, 0.1]}))
 
-    check_positions(trust, [1, 3], "trust.csv")
+    check_trust_is_known(trust, [1, 3], "trust.csv")
     for shown in ([1, 2], [4]):
         with pytest.raises(SchemaError, match=f"says nothing of position {shown[-1]}, which the log shows"):
-            check_positions(trust, shown, "trust.csv")
+            check_trust_is_known(trust, shown, "trust.csv")

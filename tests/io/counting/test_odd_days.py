@@ -40,13 +40,13 @@ def days(log: pl.DataFrame, run_in_process: Run, tmp_path: Path) -> list[Statist
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Return what parts are read from now on."""
     paths = list[Path]()
-    count = reading.count_part
+    count = reading.count_days_of_part
 
     def recording(part: Part, name: str | tuple[str, ...] | set[str]) -> pl.DataFrame:
         paths.append(part.path)
         return count(part, name)
 
-    monkeypatch.setattr(reading, "count_part", recording)
+    monkeypatch.setattr(reading, "count_days_of_part", recording)
     return paths
 
 

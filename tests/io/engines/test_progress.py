@@ -15,7 +15,7 @@ from posbias.core.schema import Roles
 from posbias.io.counting.count import count_log, read_log
 from posbias.io.engines.local import LocalEngine
 from posbias.io.log.click_log import LogRequest, open_log
-from posbias.io.progress import SilentProgress, Stage, count_rows
+from posbias.io.progress import SilentProgress, Stage, report_rows
 
 
 @dataclass
@@ -78,5 +78,5 @@ def test_rows_bytes_and_buckets_add_up(log: pl.DataFrame, tmp_path: Path, how: s
 
 def test_what_nobody_watches_is_not_counted(log: pl.DataFrame) -> None:
     frame = log.lazy()
-    assert count_rows(frame, None) is frame
+    assert report_rows(frame, None) is frame
     assert not SilentProgress.is_watched

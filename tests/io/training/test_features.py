@@ -24,7 +24,7 @@ from posbias.io.training.feature_parts import (
     rows_with_features,
 )
 from posbias.io.training.feature_tables import FeatureTable, check_finite, feature_columns, open_features
-from posbias.io.training.laid_out import Feature, LaidOut, chunks, rows_per_chunk, with_features
+from posbias.io.training.laid_out import Feature, LaidOut, frames_of_groups, rows_per_chunk, with_features
 
 TYPES: dict[str, pl.DataType] = {"query": pl.String(), "doc": pl.Int64()}
 MEMORY = 1 << 30
@@ -143,7 +143,7 @@ def test_chunks_hold_whole_groups_and_no_more_rows_than_asked_but_for_a_larger_g
 ) -> None:
     group = [number for number, length in enumerate(lengths) for _ in range(length)]
     rows = pl.DataFrame({"group": group, "row": range(len(group))}, schema={"group": pl.Int64, "row": pl.Int64})
-    found = list(chunks(KeptFrame(rows), size))
+    found = list(frames_of_groups(KeptFrame(rows), size))
     assert_frame_equal(pl.concat([rows.clear(), *found]), rows)
     groups = [set(chunk["group"]) for chunk in found]
     assert sum(map(len, groups)) == len(lengths)
