@@ -134,9 +134,8 @@ def attractiveness_test(fitted: StrataEstimate, group_of_cell: Integers) -> tupl
     table = replace(
         both, n_cells=N_GROUPS * both.n_cells, cell=N_GROUPS * both.cell + np.repeat(group, both.entries_of_unit)
     )
-    lowest, cell = float(theta.min()), np.repeat(np.arange(len(theta)), N_GROUPS)
-    loss = (1 - theta) * (np.log(lowest) / (1 - lowest) if lowest < 1 else -1.0)  # D
-    direction = loss[cell] * np.tile(score, len(theta))
+    cell = np.repeat(np.arange(len(theta)), N_GROUPS)
+    direction = loss_by_position(theta)[cell] * np.tile(score, len(theta))
     strata = Strata(table, Members(np.arange(len(queries)), queries))
     test = contrasts.score_test(strata, cell, direction, group_of_cell)
     if test is None:
@@ -152,6 +151,12 @@ def attractiveness_test(fitted: StrataEstimate, group_of_cell: Integers) -> tupl
         return test, np.inf
     largest = _BEYOND_FIRST_ORDER * abs(float(np.log(scale.min())))
     return test, largest * surplus * float(clicks @ score**2) / covariance
+
+
+def loss_by_position(theta: Floats) -> Floats:
+    """Compute D, shape (K,), from theta, shape (K,): both are NaN where unknown."""
+    lowest = float(np.nanmin(theta))
+    return (1 - theta) * (np.log(lowest) / (1 - lowest) if lowest < 1 else -1.0)
 
 
 def most_shown_queries(strata: Strata, most: int = MOST_ENTRIES) -> Members:

@@ -58,8 +58,14 @@ of unit j,
     a_g = z*'H_g z*,    A = sum_g a_g,     delta = sum_g z*'s_g / A
     V(delta) = (G - 1) / G sum_g u_g^2 / A^2,    u_g = (z*'s_g - a_g delta) / (1 - a_g / A)
 
-u_g / A is the change of delta without cluster g. delta is tested by Student's t with min(G*, G - 1) degrees of freedom,
-G* = A^2 / sum_g a_g^2. Only the model itself is fitted, so that cells without clicks count as the others do.
+u_g / A is the change of delta without cluster g. Where few clicks are expected, chance may leave none, and clusters
+without any agree with each other. Where theta cancels, a unit's clicks are drawn from its n_j impressions without
+replacement, and V is at least the variance of that,
+
+    V >= sum_j (n_j - C_j) / (n_j - 1) z'H_j z / A^2
+
+delta is tested by Student's t with min(G*, G - 1) degrees of freedom, G* = A^2 / sum_g a_g^2. Only the model itself is
+fitted, so that cells without clicks count as the others do.
 
 Sources: Rao 1948 (score test); Neyman 1959 (z*); Bell & McCaffrey 2002, MacKinnon, Nielsen & Webb 2023 (jackknife).
 """
@@ -445,11 +451,12 @@ def direction_test(
     """
     units = np.flatnonzero(strata.signatures.links)
     table, members = strata.signatures.take(units), strata.members.among(units).by_cluster()
+    shown, clicked = table.sum_by_unit(table.impressions), table.sum_by_unit(table.clicks)
     share = table.impressions.copy()
     if cell is not None and fit is not None:
         share *= np.exp(np.nan_to_num(fit.log_theta))[cell[table.cell]]
     share /= table.spread(table.sum_by_unit(share))
-    expected = table.spread(table.sum_by_unit(table.clicks)) * share
+    expected = table.spread(clicked) * share
 
     def centred(values: Floats) -> Floats:
         """Values of the fine cells, by entry, minus their mean over p_j."""
@@ -468,6 +475,9 @@ def direction_test(
         for by_entry in (table.clicks * distance, expected * distance**2)
     )
     delta, std_error, degrees, n_clusters = jackknife_ratio(scores, information)
+    if fit is None and n_clusters > 1:
+        drawn = table.sum_by_unit(expected * distance**2) * (shown - clicked) / np.maximum(shown - 1, 1)
+        std_error = max(std_error, float(np.sqrt(drawn.sum()) / information.sum()))
     if n_clusters <= 1 or std_error <= SMALLEST_ERROR:
         return None
     p_value = min(2 * float(scipy.special.stdtr(degrees, -abs(delta) / std_error)), 1.0)

@@ -26,6 +26,7 @@ from posbias.core.fit.model_tests import (
     ClicksBelow,
     ModelTests,
     OtherModels,
+    loss_by_position,
 )
 from posbias.core.fit.periods import FeedbackTest, PeriodChoice, PeriodLook, feedback_by_rows
 from posbias.core.fit.plot_data import MOST_LINES_OF_CELLS
@@ -462,11 +463,12 @@ def model_reasons(statistics: SufficientStatistics, theta: Floats, tests: ModelT
     model = statistics.plan.model.name
     if ATTRACTIVENESS in tests.rejected and tests.attractiveness is not None:
         test, doubted = tests.attractiveness, ATTRACTIVENESS in tests.doubts
-        lowest = int(np.nanargmin(theta))
-        ratio = float(theta[lowest] ** test.difference_of_logs)
+        log_ratio = test.difference_of_logs * loss_by_position(theta)
+        cell = int(np.nanargmax(np.abs(log_ratio)))
+        ratio = float(np.exp(log_ratio[cell]))
         details = f"{_model_doubt(model, doubted=doubted)} (p = {test.p_value_adjusted:.1g})"
-        severity, cell = STOP if doubted else CAUTION, cell_in_words(statistics, lowest)
-        values = {"cell": cell, "less": ratio > 1}
+        severity = STOP if doubted else CAUTION
+        values = {"cell": cell_in_words(statistics, cell), "less": test.difference_of_logs < 0, "higher": ratio > 1}
         yield reason("popular-results-differ", {"ratio": ratio}, details, severity=severity, **values)
     if tests.depends_on_clicks_above:
         yield _clicks_above_reason(model, tests)

@@ -83,6 +83,22 @@ def test_within_units_theta_drops_out() -> None:
     assert plain.statistic == pytest.approx(scaled.statistic)
 
 
+def test_where_few_clicks_are_expected_chance_rejects_no_more_often_than_the_level() -> None:
+    """Some four clicks are expected in the rare cell of 60 queries, and often there is none or one."""
+    rng = np.random.default_rng(6)
+    impressions = np.tile([2_000.0, 20.0], (60, 1))
+    shown, p_values, rare = impressions.astype(np.int64), list[float](), list[float]()
+    for _ in range(400):
+        clicks = rng.binomial(shown, 0.0035).astype(float)
+        found = present(direction_test(strata_of(impressions, clicks, 1), np.array([0.0, 1.0])))
+        p_values.append(found.p_value)
+        rare.append(found.observed_clicks)
+
+    assert min(rare) == 0
+    assert np.mean(np.array(p_values) < 0.05) < 0.06
+    assert np.mean(np.array(p_values) < 0.01) < 0.015
+
+
 @pytest.mark.parametrize("docs_per_query", [80, 1000])
 def test_one_cluster_says_nothing(docs_per_query: int) -> None:
     assert score_test(strata_of(*drawn(np.full(6, 0.5), 5), docs_per_query), *FINER) is None
