@@ -275,6 +275,7 @@ def weight(
     from posbias.cli.work import execution, requests
     from posbias.core.models.em import EMOptions
     from posbias.io.fits.saved_fit import is_table_or_power, read_theta
+    from posbias.io.jobs.agreement import disagreement
     from posbias.io.jobs.click_models import ClickModelFit, PageFit, read_fitted, weigh_by_row
     from posbias.io.jobs.fit import count, name_propensities, read_pages
     from posbias.io.jobs.training import weigh_by_cell, write_training_files
@@ -303,8 +304,10 @@ def weight(
         result.content["propensities"] = propensities
         if not isinstance(fitted, ClickModelFit):
             name_propensities(fitted, result)
-        read = count if job.sessions_for is None else read_pages
-        write_training_files(read(job, engine, result), weigh, files, engine, result)
+        data = (count if job.sessions_for is None else read_pages)(job, engine, result)
+        if not isinstance(fitted, ClickModelFit):
+            result.reasons += disagreement(fitted, data, engine, result.progress)
+        write_training_files(data, weigh, files, engine, result)
 
     also_read = [*also_read, *files.features.tables]
     return execution.run_job("weight", job, log, output, printing, plain_options(log, training), also_read, work)
@@ -324,6 +327,7 @@ def train(
     """
     from posbias.cli.work import execution, learning, requests
     from posbias.io.fits.saved_fit import read_theta
+    from posbias.io.jobs.agreement import disagreement
     from posbias.io.jobs.fit import count, name_propensities
 
     request = learning.learning_request(learned, propensities)
@@ -345,6 +349,7 @@ def train(
         counted = count(job, engine, result)
         if fitted is not None:
             name_propensities(fitted, result)
+            result.reasons += disagreement(fitted, counted, engine, result.progress)
         learning.learn(counted, None if fitted is None else fitted.theta, request, engine, result)
 
     also_read = [*(fitted.files if fitted else ()), *features.tables]

@@ -22,6 +22,7 @@ from posbias.io.fits.verdicts import (
     pareto_clause,
     unweighted_reason,
 )
+from posbias.io.jobs.agreement import disagreement
 from posbias.io.jobs.fit import Job, name_propensities, read_pages
 from posbias.io.jobs.tables import (
     Column,
@@ -219,7 +220,7 @@ def evaluate(job: Job, fitted: CellPropensities, given: EvaluationOptions, engin
     differences = difference_table(evaluation, names, baseline, judged)
     write_small_table(metrics, result.folder, METRICS, csv=given.csv)
     write_small_table(differences, result.folder, DIFFERENCES, csv=given.csv)
-    result.reasons += smooth_curve_reasons(chosen)
+    result.reasons += [*smooth_curve_reasons(chosen), *disagreement(fitted, read, engine, result.progress)]
     section = _section(evaluation, names[baseline], bound)
     shares = dict(zip(rankings.names, _missing_shares(evaluation)[1:], strict=True))
     result.content |= {

@@ -21,6 +21,7 @@ from posbias.io.counting.profile import faults_of_log
 from posbias.io.engines.engine import Engine, Parts
 from posbias.io.fits.saved_fit import CellPropensities
 from posbias.io.fits.verdicts import ERRORS_UNKNOWN, break_even_reason, unweighted_reason
+from posbias.io.jobs.agreement import disagreement_of_rows
 from posbias.io.jobs.fit import Job, describe_log, describe_reading, name_propensities, sections_of_log
 from posbias.io.jobs.tables import Column, Printed, PrintedTable, Result, first, more
 from posbias.io.jobs.training import smooth_curve_reasons, weights_from
@@ -103,53 +104,59 @@ def predict(job: Job, fitted: CellPropensities, given: PredictionOptions, engine
         counts = CountsOfPages.of(statistics, plan, cut, page_sample, given.by, engine, result.progress)
     _check_ranks(counts, pages)
     if fitted.plan.model.needs_session:
-        by, covariance = theta_by_position(counts, engine, result.progress)
+        (by, covariance), others = theta_by_position(counts, engine, result.progress), list[Reason]()
         result.reasons.append(reason("propensities-fitted-here", name=fitted.name))
     else:
-        (by, covariance), table = theta_of(counts, table, fitted.theta), None
+        (by, covariance), others = theta_of(counts, table, fitted.theta), _disagreement(fitted, counts, engine, result)
+        table = None
     with result.progress.stage("comparing click models"):
         browsing = theta_by_browsing(counts, None if fitted.plan.position_bins else table, engine, result.progress)
     with result.progress.stage("comparing pages"):
         slope = None if counts.units is None else page_slope(counts.units, by, covariance)
     browsing_theta = browsing if isinstance(browsing, CellTheta) else None
-    others = browsing_theta, variance, bends(fitted.hidden_slope)
-    predicted = predict_rankings(counts, rankings, by, covariance, *others, engine, result.progress)
+    predicted = predict_rankings(
+        counts, rankings, by, covariance, browsing_theta, variance, bends(fitted.hidden_slope), engine, result.progress
+    )
     rows, scopes = _table(_rows(predicted)), counts.scopes(by)
     write_small_table(rows, result.folder, PREDICTIONS, csv=given.csv)
     write_small_table(_table(_rows_by_part(predicted, scopes)), result.folder, BY_PART, csv=given.csv)
-    result.content["weights_from"] = weights_from("smooth", chosen)
     result.reasons += smooth_curve_reasons(chosen)
     impressions, clicks = (float(counts.cells[name].sum()) for name in (IMPRESSIONS, CLICKS))
     lost = float(counts.cells.filter(pl.Series(~by.known))[CLICKS].sum())
-    result.content["prediction"] = {
-        "impressions": impressions,
-        "clicks": clicks,
-        "clicks_without_propensity": lost,
-        "errors_of_theta": covariance is not None,
-        "trained_until": given.trained_until,
-        "pages_counted": pages,
-        "later_half_from": None if cut is None else cut.isoformat(),
-        "slope": None
-        if slope is None
-        else {"slope": slope.slope, "std_error": slope.std_error, "rejects": slope.rejects},
-        "user_browsing_model": "compared" if browsing_theta is not None else browsing,
+    result.content |= {
+        "weights_from": weights_from("smooth", chosen),
+        "prediction": {
+            "impressions": impressions,
+            "clicks": clicks,
+            "clicks_without_propensity": lost,
+            "errors_of_theta": covariance is not None,
+            "trained_until": given.trained_until,
+            "pages_counted": pages,
+            "later_half_from": None if cut is None else cut.isoformat(),
+            "slope": None
+            if slope is None
+            else {"slope": slope.slope, "std_error": slope.std_error, "rejects": slope.rejects},
+            "user_browsing_model": "compared" if browsing_theta is not None else browsing,
+        },
+        "rankings": [
+            {
+                "name": ranking.name,
+                "file": ranking.file,
+                "pages": ranking.whole.pages,
+                "clicks_per_page_of_log": ranking.whole.observed,
+                "exposure_filled": ranking.whole.filled,
+                "smallest_difference": ranking.whole.smallest,
+            }
+            for ranking in predicted
+        ],
+        "ranking_files": {str(source.path): source.digest() for source in rankings.sources},
     }
-    result.content["rankings"] = [
-        {
-            "name": ranking.name,
-            "file": ranking.file,
-            "pages": ranking.whole.pages,
-            "clicks_per_page_of_log": ranking.whole.observed,
-            "exposure_filled": ranking.whole.filled,
-            "smallest_difference": ranking.whole.smallest,
-        }
-        for ranking in predicted
-    ]
-    result.content["ranking_files"] = {str(source.path): source.digest() for source in rankings.sources}
     dampened = [ranking for ranking in predicted if ranking.is_dampened]
-    result.reasons += [*rankings.in_doubt(), _slope_reason(slope), *_browsing_reasons(predicted, browsing)]
-    if dampened or (slope is not None and slope.rejects):
-        result.next_if_refused = "posbias evaluate LOGS --models pbm,ubm,dbn -o judged"
+    result.reasons += rankings.in_doubt()
+    result.reasons += others or [_slope_reason(slope), *_browsing_reasons(predicted, browsing)]  # which assume them
+    if others or dampened or (slope is not None and slope.rejects):
+        other_models = "evaluate LOGS --models pbm,ubm,dbn -o judged"
+        result.next_if_refused = f"posbias {'fit LOGS -o fitted' if others else other_models}"
     else:
         result.content["predictions"] = [
             {
@@ -182,6 +189,13 @@ def predict(job: Job, fitted: CellPropensities, given: PredictionOptions, engine
         result.reasons.append(reason("learned-from-these-clicks", figures, cut=cut))
     if given.trained_until is None:
         result.reasons.append(reason("training-dates-unknown"))
+
+
+def _disagreement(fitted: CellPropensities, counts: CountsOfPages, engine: Engine, result: Result) -> list[Reason]:
+    """Reasons against propensities that the sampled pages contradict; empty without pages or days."""
+    if counts.units is None:
+        return []
+    return [*disagreement_of_rows(fitted, counts.units, counts.plan, engine, result.progress)]
 
 
 def _check_ranks(counts: CountsOfPages, pages: PageTotals | None) -> None:
