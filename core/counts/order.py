@@ -25,7 +25,7 @@ estimated by maximum likelihood of the position of the C clicks of each stratum,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -70,15 +70,19 @@ class OrderSums:
     weight: float  # W
     clicks: float  # C
     information: float  # sum C Var_p(m), the information about the slope of log theta by m
+    # C Cov_p(t, m) of each query, t the share of earlier impressions of the stratum; empty for the order of rows
+    drift: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 def add_orders(parts: Sequence[OrderSums]) -> OrderSums:
     """Concatenate the queries of all parts, and add their totals."""
-    area, variance = (np.concatenate([getattr(part, name) for part in parts]) for name in ("area", "variance"))
+    area, variance, drift = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("area", "variance", "drift")
+    )
     weight, clicks, information = (
         float(sum(getattr(part, name) for part in parts)) for name in ("weight", "clicks", "information")
     )
-    return OrderSums(area, variance, weight, clicks, information)
+    return OrderSums(area, variance, weight, clicks, information, drift)
 
 
 @dataclass(frozen=True)
@@ -157,10 +161,11 @@ def order_of_strata(rows: pl.DataFrame, unit: Sequence[str]) -> OrderSums:
     shown, clicks = (rows[name].to_numpy().astype(np.float64) for name in (IMPRESSIONS, CLICKS))
     sums = _sums_of_strata(stratum, run_numbers(rows, [*unit, PERIOD]), position, 1 / position, shown, clicks)
     query = run_numbers(rows, [QUERY])[first_of_runs(stratum)]
-    area, variance, weight, n_clicks, information = (
+    area, variance, weight, n_clicks, information, drift = (
         sum_by_number(query, values, int(query[-1]) + 1) for values in sums
     )
-    return OrderSums(area, variance, float(weight[variance > 0].sum()), float(n_clicks.sum()), float(information.sum()))
+    moved = float(weight[variance > 0].sum())
+    return OrderSums(area, variance, moved, float(n_clicks.sum()), float(information.sum()), drift)
 
 
 def order_of_rows(parts: Sequence[pl.LazyFrame], plan: StatisticsPlan) -> RowOrder | None:
@@ -296,7 +301,7 @@ def _order_in_groups(stratum: Integers, position: Integers, theta: Floats, click
     area, variance, *totals = _sums_of_strata(numbers, None, position, theta, np.ones(len(stratum)), clicks)
     of, within = group[stratum[first]], np.diff(numbers) == 0
     move, click = np.diff(position)[within], np.diff(clicks)[within]
-    weight, total_clicks, information = (float(values.sum()) for values in totals)
+    weight, total_clicks, information, _ = (float(values.sum()) for values in totals)
     in_groups, spread = (sum_by_number(of, values, N_GROUPS) for values in (area, variance))
     sums = OrderSums(in_groups, spread, weight, total_clicks, information)
     return RowOrder(sums, *(int(turns.sum()) for turns in (move < 0, move > 0, click > 0, click < 0)))
@@ -304,8 +309,8 @@ def _order_in_groups(stratum: Integers, position: Integers, theta: Floats, click
 
 def _sums_of_strata(
     stratum: Integers, moment: Integers | None, position: Integers, theta: Floats, shown: Floats, clicks: Floats
-) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """Return A, Var(A), W, C and C Var_p(m) of each stratum, each of shape (J,).
+) -> tuple[Floats, ...]:
+    """Return A, Var(A), W, C, C Var_p(m) and C Cov_p(t, m) of each stratum, each of shape (J,).
 
     Args:
         stratum: stratum number of each row, ascending from 0, shape (R,).
@@ -329,10 +334,13 @@ def _sums_of_strata(
     moved = shown * (better - (per_stratum(shown * better) / n)[stratum])
 
     of, p, nu, m, c = stratum, share, shown / n[stratum], moved, clicks
+    height = share * (better - mean[stratum])
     if moment is not None:
         first = first_of_runs(moment)
         of = stratum[first]
-        p, nu, m, c = (np.add.reduceat(values, first) if len(first) else values for values in (p, nu, m, c))
+        p, nu, m, c, height = (
+            np.add.reduceat(values, first) if len(first) else values for values in (p, nu, m, c, height)
+        )
     f = -(2 * _before(m, of) + m) / n[of]  # all M of a stratum add up to 0: those after t are minus those up to t
 
     def over_moments(values: Floats) -> Floats:
@@ -352,6 +360,7 @@ def _sums_of_strata(
         total_clicks * over_moments(forwards - backwards),
         total_clicks,
         total_clicks * spread,
+        total_clicks * over_moments(height * (nu_before + nu / 2)),
     )
 
 

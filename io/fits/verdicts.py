@@ -143,6 +143,7 @@ def fit_reasons(fit: Fit, others: OtherModels | None = None, time: str | None = 
         *_cluster_reasons(fit),
         *_feedback_reasons(fit),
         *_arm_reasons(fit),
+        *_drift_reasons(fit),
         *_change_reasons(fit, time),
         *_textbook_em_reasons(fit),
         *_placement_reasons(fit),
@@ -319,7 +320,8 @@ def _feedback_reasons(fit: Fit) -> Iterator[Reason]:
     elif period.claims or not period.feedback_is_sure:
         yield reason("ranker-may-learn", {}, details, what_helps=what_helps)
     else:
-        yield reason("ranker-learns", {}, details, what_helps=what_helps)
+        drifts = any(look.feedback is not None and look.feedback.drifts for look in period.looks)
+        yield reason("ranker-learns.or-age" if drifts else "ranker-learns", {}, details, what_helps=what_helps)
 
 
 def row_order_reason(order: RowOrder | None, open_question: Severity = CAUTION) -> Reason:
@@ -397,6 +399,18 @@ def _arm_reasons(fit: Fit) -> Iterator[Reason]:
         yield reason("arms-say-too-little.by", figures, details, column=column)
     else:
         yield reason("arms-say-too-little", figures, details, column=column)
+
+
+def _drift_reasons(fit: Fit) -> Iterator[Reason]:
+    """Documents that only fall, or only rise, within the periods of the estimate."""
+    test = next((look.feedback for look in fit.period.looks if look.length == fit.period.used), None)
+    position = fit.statistics.position_of_cell
+    known = np.flatnonzero(np.isfinite(fit.estimate.propensity))
+    if test is None or not test.drifts or not len(known):
+        return
+    lowest = int(known[position[known].argmax()])
+    figures = {"drift": test.drift, "factor": float(position[lowest] ** abs(test.drift))}
+    yield reason("documents-drift", figures, cell=cell_in_words(fit.statistics, lowest), falling=test.drift > 0)
 
 
 def _change_reasons(fit: Fit, time: str | None) -> Iterator[Reason]:

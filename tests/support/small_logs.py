@@ -57,6 +57,27 @@ def counted(log: pl.DataFrame, plan: StatisticsPlan = PBM) -> pl.DataFrame:
     return plan.count(nw.from_native(log.lazy())).to_native().collect().sort(plan.keys)
 
 
+def feed(*, newest_on_top: bool, ages: bool) -> pl.DataFrame:
+    """A list that a new document enters each day, at the top or at the bottom; halved attractiveness after five days.
+
+    The true theta is position ** -0.75.
+    """
+    rng, n_queries, n_days, n_pages, n_positions = np.random.default_rng(4), 60, 15, 40, 5
+    query, day, page, place = np.indices((n_queries, n_days, n_pages, n_positions)).reshape(4, -1)
+    age = place if newest_on_top else n_positions - 1 - place
+    attractiveness = rng.beta(2, 4, (n_queries, n_days + n_positions))[query, day - age + n_positions]
+    examined = (place + 1) ** -0.75 * (0.5 ** (age / n_positions) if ages else 1.0)
+    columns = {
+        "session": (query * n_days + day) * n_pages + page,
+        "query": query,
+        "doc": day - age,
+        "position": place + 1,
+        "click": (rng.random(len(place)) < attractiveness * examined).astype(np.int8),
+        "period": day,
+    }
+    return pl.DataFrame(columns).with_columns(period=pl.date(2026, 1, 5) + pl.duration(days="period"))
+
+
 def log_by_value(kind: str, seed: int, n_pages: int = 3000, n_values: int = 2) -> pl.DataFrame:
     """Impressions of 60 queries with 14 documents each, 8 on a page, and a column `value` of the page.
 

@@ -8,7 +8,7 @@ import pytest
 from arm_logs import log_of_arms
 from checked_logs import checked
 from command_results import Run, manifest_of
-from small_logs import log_in_order
+from small_logs import feed, log_in_order
 
 from posbias.io.results.conclusions import CONDITIONS
 
@@ -282,3 +282,11 @@ def test_a_time_that_cannot_be_read_below_the_first_rows_is_refused_with_the_way
     done = run_in_process("fit", "log.csv", "-o", "out", code=2)
     assert "--timestamp none leaves 'shown_at' out, which no option names" in " ".join(done.stderr.split())
     run_in_process("fit", "log.csv", "--timestamp", "none", "-o", "out", *NO_JOINT, code=0)
+
+
+def test_a_feed_whose_documents_only_fall_is_not_called_good(run_in_process: Run, tmp_path: Path) -> None:
+    feed(newest_on_top=True, ages=True).write_parquet(tmp_path / "log.parquet")
+
+    _, _, severities = fitted(run_in_process, tmp_path, "log.parquet", "--timestamp", "period")
+
+    assert severities["documents-drift"] == "caution"

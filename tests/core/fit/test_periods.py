@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 from present import present
-from small_logs import PBM, simulated, statistics_of
+from small_logs import PBM, feed, simulated, statistics_of
 
 from posbias.core.choices import Period
 from posbias.core.counts import sufficient_statistics
@@ -246,3 +246,28 @@ def test_a_curve_that_does_not_hold_for_all_documents_is_not_taken_for_feedback(
 
     assert not choice.feedback_seen
     assert choice.used == "none"
+
+
+@pytest.mark.parametrize("newest_on_top", [True, False])
+def test_where_documents_only_fall_or_rise_age_is_named_with_the_bias_that_it_has(newest_on_top: bool) -> None:  # noqa: FBT001
+    plan, options = replace(PBM, period="day"), EstimationOptions(period="none")
+    slopes: dict[bool, float] = {}
+    for ages in (True, False):
+        choice = choose_period(statistics_of(feed(newest_on_top=newest_on_top, ages=ages), plan), options, print)
+        log_theta = np.log(present(choice.chosen).propensity)
+        slopes[ages] = np.polyfit(np.log(np.arange(1, 6)), log_theta, 1)[0]
+        test = present(choice.looks[0].feedback)
+
+        assert test.drifts
+        assert (test.drift > 0) == newest_on_top
+
+    assert slopes[False] == pytest.approx(-0.75, abs=0.05)
+    assert slopes[False] - slopes[True] == pytest.approx(test.drift, abs=0.05)
+
+
+def test_documents_that_rise_and_fall_alike_do_not_drift() -> None:
+    for log in (learning_log(0), log_of_trust(0)):
+        plan = replace(PBM, period="day" if log["period"].dtype == pl.Date else "quarter")
+        choice = choose_period(statistics_of(log, plan), EstimationOptions(period="none"), print)
+
+        assert abs(present(choice.looks[0].feedback).drift) < 0.03
