@@ -78,6 +78,12 @@ class ListRules:
         entries = text.str.split(self.separator).list.eval(pl.when(entry != "").then(entry))
         return pl.when(text.str.strip_chars() == "").then(pl.lit([], pl.List(pl.String))).otherwise(entries)
 
+    def as_clicked(self, column: str) -> pl.Expr:
+        """Split a text column of clicked ids or ranks; text that is no list is one entry, so not lost unseen."""
+        text = pl.col(column).str.strip_chars()
+        one = pl.when(~text.str.to_lowercase().is_in(["", "null", "none", "nan"])).then(pl.concat_list(text))
+        return pl.coalesce(self.as_list(column), one)
+
 
 DEFAULT_LIST_RULES = ListRules()
 """No text is a list, and ids have no clicks behind them."""
@@ -258,7 +264,9 @@ class Nesting:
         names = self.lists if self.clicked is None else (*self.lists, self.clicked)
         arrays = [name for name in names if isinstance(schema[name], pl.Array)]
         rows = rows.with_columns(pl.col(name).arr.to_list() for name in arrays)
-        rows = rows.with_columns(self.rules.as_list(name).alias(name) for name in self.written if name not in arrays)
+        for name in self.written:
+            read = self.rules.as_list if name in self.lists else self.rules.as_clicked
+            rows = rows if name in arrays else rows.with_columns(read(name).alias(name))
         if self.clicked is None:
             return rows
         ids = pl.List(entry_type(rows.select(self.lists[0]).collect_schema()[self.lists[0]]))

@@ -1,5 +1,6 @@
 """Pages with their documents in a list: places, columns of a page, clicks apart, structs, and lists that are none."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,28 @@ def test_the_order_of_documents_with_clicks_behind_their_ids_is_no_position_unle
     words = FORMS["clicks behind ids"].words(write(tmp_path, FORMS["clicks behind ids"].write(small_log())))
     said = " ".join(refused("fit", *(word for word in words if word != "--order-is-position")).split())
     assert "in random order, as those of MIND" in said
+
+
+@pytest.mark.parametrize(("option", "marks"), [("--clicked", ["d1", "d2"]), ("--click", [1, 2])])
+def test_one_click_without_brackets_is_a_click(posbias: Posbias, tmp_path: Path, option: str, marks: list[Any]) -> None:
+    cells = [json.dumps([marks[0]]), str(marks[0]), json.dumps(marks), ""]
+    pages = pl.DataFrame({"query": "q", "doc": '["d1", "d2"]', "marks": cells})
+    (file,) = write(tmp_path, {"pages": pages}, "csv")
+    empty = ["--null-click", "0"] if option == "--clicked" else ["--click-ranks", "1"]
+    statistics = posbias("collect", file, option, "marks", *empty, "--list-separator", "json").statistics
+    clicks = statistics.group_by("position").agg(pl.col("clicks").sum()).sort("position")
+    assert clicks["clicks"].to_list() == [3, 1]
+
+
+def test_clicks_that_are_cut_off_are_no_pages_without_a_click(
+    run_in_process: Run, posbias: Posbias, tmp_path: Path
+) -> None:
+    pages = pl.DataFrame({"query": "q", "doc": '["d1", "d2"]', "marks": ["[1]", "[1, 2", None, "[2]"]})
+    write(tmp_path, {"pages": pages}, "csv")
+    said = ["collect", "pages.csv", "--list-separator", "json"]
+    refused = run_in_process(*said, "--click", "marks", "--click-ranks", "1", "-o", "refused", code=2)
+    assert "row 2 (marks = " in refused.stderr
+    ids = pages.with_columns(pl.col("marks").str.replace_all(r"(\d)", '"d$1"'))
+    (file,) = write(tmp_path, {"ids": ids}, "csv")
+    found = posbias(said[0], file, *said[2:], "--clicked", "marks", "--null-click", "0")
+    assert found.manifest["rows"]["clicks"]["lost"] == {"clicks on a document that the page did not show": 1}
