@@ -52,6 +52,10 @@ _MOST_LISTED = 2  # most values of such a column that are listed one by one, not
 _MIXED = 0.02  # largest share of the other base's pages that such a column may miss: changes during a day
 _OWN = 2.0  # least movement of a user's own clicked results, relative to the movement for all users
 _JOINED, _FEWEST_JOINED = 0.97, 50  # least share and number of a key's documents with clicks on all their pages
+_NO_QUERY = {"", "-", "\\n", "n/a", "nan", "none", "null", "undefined", "unknown"}
+_NO_QUERY |= {"(none)", "(not provided)", "(not set)", "(other)"}
+"""What exports write, in lower case, where there is no query; all but the empty text may also be searched for."""
+_NOT_SEARCHED_FOR = 0.01  # least share of the rows of such a word
 _FALSE = 0.001  # probability to name a column if no column has an effect
 
 
@@ -177,12 +181,16 @@ def first_row_quantities(first: FirstRows, log: Log) -> dict[str, Quantity]:
         **first.bases,
     }
     if rows[QUERY].dtype == pl.String and not log.roles.no_query and log.roles.query:
-        # Pages without a search share the empty query.
+        # Pages without a search share the empty query, or the word that stands for it.
         column, can_query = log.roles.query[0], log.can_be_queried
-        condition = f"{sql_name(column)} <> ''"
+        texts = rows[QUERY].str.strip_chars()
+        missing = texts.filter(texts.str.to_lowercase().is_in(_NO_QUERY)).value_counts().sort(QUERY)
+        held = [text for text, count in missing.iter_rows() if not text or count >= _NOT_SEARCHED_FOR * rows.height]
+        condition = f"trim({sql_name(column)}) NOT IN ({', '.join(map(sql_text, held))})"
         how = f": {sql_where(condition)}" if can_query else " of the files"
-        empty = rows.filter(pl.col(QUERY).str.strip_chars() == "").height / rows.height
-        quantities |= {"empty_queries": empty, "query_column": column, "without_empty": how}
+        empty = missing.filter(pl.col(QUERY).is_in(held))["count"].sum() / rows.height
+        words = "empty" if held == [""] else " or ".join(map(sql_text, held))
+        quantities |= {"empty_queries": empty, "query_column": column, "no_query": words, "without_empty": how}
     if first.clients is not None:
         quantities |= client_quantities(first.clients) | _returning_user_quantities(rows, first.clients, log)
     quantities |= _copied_click_quantities(rows, first.columns, log.roles.session)

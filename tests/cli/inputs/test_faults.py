@@ -312,3 +312,21 @@ def test_where_rounded_ids_repeat_on_a_page_no_option_for_repeated_documents_is_
     message = run_in_process("run", tmp_path / "log.parquet", "-o", tmp_path / "out", code=2).stderr
     assert "'doc' holds ids such as 4006380000000: a spreadsheet rounded long numbers" in message
     assert "--duplicate-docs" not in message
+
+
+@pytest.mark.parametrize("every", [5, 200])
+def test_a_word_for_no_query_is_an_empty_query_unless_it_is_rare(
+    log: pl.DataFrame, tmp_path: Path, run_in_process: Run, every: int
+) -> None:
+    word = pl.when(PAGE % 2 == 0).then(pl.lit("(not set)")).otherwise(pl.lit(" null"))
+    said = pl.when(PAGE // 2 % every == 0).then(word).otherwise(pl.col("query").cast(pl.String))
+    log.with_columns(query=said).write_parquet(tmp_path / "log.parquet")
+
+    found = checked(run_in_process, "log.parquet", code=None)
+    sentences = [reason["sentence"] for reason in found["reasons"] if reason["code"] == "queries-empty"]
+    assert len(sentences) == (every == 5)
+    for sentence in sentences:
+        assert "Column 'query' is '(not set)' or 'null' in 20" in sentence
+        query = shlex.split(sentence[sentence.index("--sql") :])[1].rstrip(",")
+        rest = checked(run_in_process, "log.parquet", "--sql", query)
+        assert rest["totals"]["queries"] == log["query"].n_unique()
