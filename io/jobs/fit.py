@@ -42,7 +42,7 @@ from posbias.io.log.faults import column_faults, faults_in
 from posbias.io.log.lists import find_inner_pages
 from posbias.io.log.scan import schema_of, with_quotes
 from posbias.io.log.times import Days
-from posbias.io.results.conclusions import CONDITIONS, Reason, reason
+from posbias.io.results.conclusions import CAUTION, CODES, CONDITIONS, STOPS_OF_FITS, Reason, reason, sentence
 from posbias.io.results.tables import (
     ATTRACTIVENESS,
     PROPENSITIES,
@@ -148,7 +148,11 @@ def name_propensities(fitted: CellPropensities, result: Result) -> None:
         result.reasons.append(reason("rows-of-one-value", name=fitted.name, column=column, value=text))
     if fitted.refused:
         result.reasons.append(reason("fit-not-usable", name=fitted.name))
-    elif fitted.condition is not None:
+        return
+    for code in sorted(fitted.cautions & STOPS_OF_FITS):
+        text = sentence("fit-not-usable.with-care", name=fitted.name, meaning=CODES[code])
+        result.reasons.append(Reason(code, CAUTION, text))
+    if fitted.condition is not None:
         result.reasons.append(reason(f"{fitted.condition}.of-the-fit", condition=CONDITIONS[fitted.condition]))
 
 

@@ -49,6 +49,9 @@ CODES: dict[str, str] = {code: entry["meaning"] for code, entry in _ALL_ENTRIES 
 STOPS = frozenset(code for code, entry in _ALL_ENTRIES if entry.get("severity") == STOP or "stop" in entry)
 """Codes that may make the verdict "do not use"; with all other codes it is "with care" at worst."""
 
+STOPS_OF_FITS = STOPS - {code for code, _ in FAULTS}
+"""Those that are not of the log: as a caution, they still say that numbers may be wrong."""
+
 CONDITIONS: dict[str, str] = {code: entry["condition"] for code, entry in _ENTRIES.items() if "condition" in entry}
 """Untestable assumptions of a result ("if ..."), by the code of their reason."""
 

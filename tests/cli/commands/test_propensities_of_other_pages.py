@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from command_results import manifest_of
+from command_results import manifest_of, reseal
 from workshop import RunPosbias as Run
+
+from posbias.io.results.conclusions import CAUTION, Reason
 
 DONE, WITH_DOUBTS = 0, 1
 CODE = "propensities-of-other-pages"
@@ -85,7 +87,8 @@ def test_propensities_of_another_market_are_doubted_and_those_of_an_earlier_log_
     ratio = FLAT[position - 1] / STEEP[position - 1]
     assert ratio > 2
     assert doubt["figures"]["ratio"] == pytest.approx(ratio, rel=0.25)  # the largest of several
-    assert "clicks-depend-on-clicks" not in {reason["code"] for reason in manifest_of(tmp_path / "abroad")["reasons"]}
+    stops = {reason["code"] for reason in manifest_of(tmp_path / "abroad")["reasons"] if reason["severity"] == "stop"}
+    assert stops == ({CODE} if name == "predict" else set())
 
 
 def test_a_table_of_propensities_is_held_against_the_clicks_of_the_log(
@@ -94,6 +97,19 @@ def test_a_table_of_propensities_is_held_against_the_clicks_of_the_log(
     for power, doubted in (("0.9", 0), ("0.3", 1)):
         run_in_process("weight", "later.parquet", "--propensities", f"power:{power}", "-o", tmp_path / power, cwd=place)
         assert len(doubts(tmp_path / power)) == doubted
+
+
+def test_what_a_fit_doubts_of_itself_is_doubted_of_what_is_made_from_it(
+    run_in_process: Run, place: Path, tmp_path: Path
+) -> None:
+    fit = tmp_path / "fit"
+    run_in_process("fit", "first.parquet", "--no-compare", "-o", fit, cwd=place)
+    differ = Reason("popular-results-differ", CAUTION, "Position matters less for popular results.")
+    reseal(fit, verdict="with care", reasons=[differ])
+    run_in_process("weight", "first.parquet", "--propensities", fit, "-o", tmp_path / "out", cwd=place, code=DONE)
+    manifest = manifest_of(tmp_path / "out")
+    assert manifest["verdict"] == "with care"
+    assert "popular results lose clicks with position differently" in manifest["conclusion"]
 
 
 def test_where_a_ranker_knows_the_user_a_fit_by_segment_gives_weights_but_no_prediction(
