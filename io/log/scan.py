@@ -82,7 +82,17 @@ def scan_sources(sources: Sequence[Source], as_text: Sequence[str] = ()) -> pl.L
         LogFormatError: NDJSON in an object store has a name with a wildcard.
     """
     frames = [_scan([*group], as_text) for _, group in groupby(sources, key=_scan_key)]
-    return frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
+    if len(frames) == 1:
+        return frames[0]
+    schemas = [frame.collect_schema() for frame in frames]
+    types = {name: {schema[name] for schema in schemas if name in schema} for schema in schemas for name in schema}
+    times = {name: of_files for name, of_files in types.items() if all(map(has_date, of_files))}
+    mixed = {name for name, of in times.items() if len({getattr(dtype, "time_zone", None) for dtype in of}) > 1}
+    in_utc = [  # times of different zones, or of a zone and of none, have no common type
+        frame.with_columns(pl.col(name).cast(pl.Datetime("us")) for name in schema if name in mixed)
+        for frame, schema in zip(frames, schemas, strict=True)
+    ]
+    return pl.concat(in_utc, how="diagonal_relaxed")
 
 
 def _scan_key(source: Source) -> tuple[object, ...]:

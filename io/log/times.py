@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date, time, timedelta
 from functools import cached_property
 from itertools import pairwise
 from statistics import median
@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from posbias.core.errors import PosbiasError
-from posbias.core.log.impressions import REJECTED, RowRejection
+from posbias.core.log.impressions import REJECTED, RowRejection, has_date, time_unit_of
 from posbias.core.roles import TIMES, plain_name
 from posbias.core.schema import DOC, PERIOD, QUERY, SESSION
 from posbias.io.log.click_log import Log
@@ -52,7 +52,8 @@ def _candidates(log: Log) -> Iterator[Log]:
     """Yield the log with each plausible column of times: those with a usual name first, then by their values."""
     schemas, rules = [schema_of(source) for source in log.sources], log.request.rules
     page = log.roles.session if len(log.roles.session) > 1 else ()  # may be a visit and a time
-    free = [name for name in (*free_columns(log), *page) if len({schema.get(name) for schema in schemas}) == 1]
+    types = {name: {schema.get(name) for schema in schemas} for name in (*free_columns(log), *page)}
+    free = [name for name, of_files in types.items() if len(of_files) == 1 or all(map(has_date, of_files))]
     with reading(log.sources):
         first = scan_sources(log.sources[:1]).select(free).head(_FIRST_ROWS).collect(engine="streaming")
     by_name = finest_first(first.select(name for name in free if plain_name(name) in TIMES - _AMBIGUOUS))
@@ -82,8 +83,8 @@ def _may_be_of_rows(values: pl.Series, *, has_usual_name: bool) -> bool:
 
     Args:
         values: times of the first rows.
-        has_usual_name: whether the column has a name of times: then many rows must not have one time of day; otherwise
-            the times must follow the order of the rows.
+        has_usual_name: whether the column has a name of times: then many rows must not have one time of day (they may
+            have one day); otherwise the times must follow the order of the rows.
     """
     values = values.drop_nulls()
     if has_usual_name:
@@ -91,8 +92,12 @@ def _may_be_of_rows(values: pl.Series, *, has_usual_name: bool) -> bool:
             return True
         if values.dtype == pl.String:
             return not values[:1].str.contains(":", literal=True).any()
-        seconds = values[:1].dt.epoch("s") if isinstance(values.dtype, pl.Datetime) else values[:1]
-        return not (seconds.dtype.is_numeric() and (seconds % 86_400 != 0).any())
+        if not values.dtype.is_numeric():
+            return not isinstance(values.dtype, pl.Datetime) or values.dt.epoch("s")[0] % 86_400 == 0
+        number = values[:1].cast(pl.Int64, strict=False)
+        unit = time_unit_of(number)
+        moment = None if unit is None else pl.select(unit.moment(pl.lit(number))).item()
+        return unit is not None and (moment is None or moment.time() == time())
     changes = values.rank("dense").cast(pl.Int64).diff().drop_nulls()
     rises, falls = int((changes > 0).sum()), int((changes < 0).sum())
     enough = rises + falls >= _ENOUGH_CHANGES

@@ -244,6 +244,17 @@ def test_a_column_with_a_name_of_times_and_one_value_is_none(
     assert "times:" not in run_in_process("fit", "log.parquet", "--no-compare", "-o", "out", code=0).stderr
 
 
+@pytest.mark.parametrize("value", ["2026-01-05", 20260105, 20458, 1_767_571_200_000])
+def test_one_day_in_the_first_rows_is_a_day_however_it_is_written(
+    run_in_process: Run, tmp_path: Path, stays: pl.DataFrame, value: object
+) -> None:
+    stays.with_columns(timestamp=pl.lit(value)).write_parquet(tmp_path / "log.parquet")
+
+    done = run_in_process("collect", "log.parquet", "-o", "out", code=0)
+
+    assert "days: 2026-01-05" in done.stderr
+
+
 @pytest.mark.slow
 def test_what_helps_where_hours_have_been_tried_is_not_more_time(
     run_in_process: Run, tmp_path: Path, learns: pl.DataFrame

@@ -132,6 +132,22 @@ def test_how_a_log_is_written_changes_nothing(
     assert_same(posbias("collect", logs), expected)
 
 
+def test_times_of_files_in_different_zones_or_in_none_are_those_of_utc(
+    log: pl.DataFrame, logs: Path, posbias: Posbias, tmp_path: Path
+) -> None:
+    moment = pl.datetime(2026, 1, 5) + pl.duration(hours=pl.col("session") // 100)
+    timed = log.with_columns(timestamp=moment).sort("timestamp", "session", "position")
+    timed.write_parquet(tmp_path / "log.parquet")
+    zones = [None, "UTC", "Europe/Berlin"]
+    for zone, (_, rows) in zip(zones, timed.group_by(pl.col("session") % len(zones)), strict=True):
+        utc = pl.col("timestamp").dt.replace_time_zone("UTC")
+        in_zone = pl.col("timestamp") if zone is None else utc.dt.convert_time_zone(zone)
+        rows.with_columns(in_zone).write_parquet(logs / f"{zone is None}{zone == 'UTC'}.parquet")
+
+    for options in ((), ("--timestamp", "none")):
+        assert_same(posbias("collect", logs, *options), posbias("collect", tmp_path / "log.parquet", *options))
+
+
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
 @pytest.mark.slow_after(1)
 def test_a_column_may_stand_in_the_names_of_the_folders(
