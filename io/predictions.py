@@ -18,6 +18,7 @@ from posbias.core.estimators.estimate import EstimationOptions, linkage_of, rela
 from posbias.core.evaluation.break_even import Bend, BreakEven
 from posbias.core.evaluation.clicked import RANKING, rank_lists
 from posbias.core.evaluation.prediction import (
+    CELL,
     CLASS,
     CONTEXT,
     LATE,
@@ -160,6 +161,14 @@ class CountsOfPages:
             by,
             classes,
         )
+
+    def where_known(self, by: CellTheta) -> "CountsOfPages":
+        """Leave cells without a theta out of the counts by last click, so that both click models predict the same."""
+        if self.browsed is None or self.plan.cell or by.known.all():
+            return self
+        cells = self.plan.bin_cells(self.browsed) if self.plan.position_bins else self.browsed
+        number = by.with_numbers(cells)[CELL].to_numpy()
+        return replace(self, browsed=self.browsed.filter(pl.Series(by.known[number])))
 
     def scopes(self, by: CellTheta) -> list[Scope]:
         """Scopes of predictions: all clicks, the top 3 positions, contexts, and classes of queries."""

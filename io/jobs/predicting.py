@@ -109,6 +109,7 @@ def predict(job: Job, fitted: CellPropensities, given: PredictionOptions, engine
     else:
         (by, covariance), others = theta_of(counts, table, fitted.theta), _disagreement(fitted, counts, engine, result)
         table = None
+    counts = counts.where_known(by)
     with result.progress.stage("comparing click models"):
         browsing = theta_by_browsing(counts, None if fitted.plan.position_bins else table, engine, result.progress)
     with result.progress.stage("comparing pages"):

@@ -315,3 +315,16 @@ def test_without_pages_or_days_the_check_is_said_to_be_missing(
     done = predict("--scores", "good.parquet", log="without_days")
     assert done.returncode == DONE, done.stderr
     assert "Whether pages with better results get as many more clicks as predicted is not checked" in said(done)
+
+
+def test_click_models_are_compared_on_the_positions_whose_propensity_is_known(
+    run_in_process: Run, place: Path, tmp_path: Path
+) -> None:
+    known = pl.read_parquet(place / "fit" / "propensities.parquet").filter(~pl.col("position").is_in([2, 3]))
+    known.select("position", "propensity").write_csv(tmp_path / "known.csv")
+    words = ("--propensities", tmp_path / "known.csv", "--scores", "bad.csv", "-o", tmp_path / "out")
+    run_in_process("predict", "log.parquet", *words, cwd=place, code=WITH_DOUBTS)
+    row = pl.read_parquet(tmp_path / "out" / "predictions.parquet").row(0, named=True)
+    assert row["ci_low"] < row["ubm_difference"] < row["ci_high"]
+    stops = {reason["code"] for reason in manifest_of(tmp_path / "out")["reasons"] if reason["severity"] == "stop"}
+    assert stops == {"clicks-without-propensity"}
