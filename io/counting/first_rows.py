@@ -21,7 +21,7 @@ from posbias.core.estimators.methods import ConditionalEstimator
 from posbias.core.fit.periods import feedback_by_rows
 from posbias.core.log.first_rows import effect_of_missing_rows, page_level_columns, page_order, relevance_score
 from posbias.core.log.impressions import REJECTED, RowRejection, may_be_key
-from posbias.core.log.pages import ENDS, FIRST, ShiftedPages, find_shifted_pages
+from posbias.core.log.pages import ENDS, FIRST, ShiftedPages, find_shifted_pages, mark_repeats
 from posbias.core.models import get_model
 from posbias.core.roles import CLIENTS, VISITS, plain_name, words_in
 from posbias.core.schema import CLICK, CLICKS, DOC, IMPRESSIONS, PERIOD, POSITION, QUERY, RESERVED, SESSION
@@ -52,8 +52,8 @@ _MOST_LISTED = 2  # most values of such a column that are listed one by one, not
 _MIXED = 0.02  # largest share of the other base's pages that such a column may miss: changes during a day
 _OWN = 2.0  # least movement of a user's own clicked results, relative to the movement for all users
 _JOINED, _FEWEST_JOINED = 0.97, 50  # least share and number of a key's documents with clicks on all their pages
-_NO_QUERY = {"", "-", "\\n", "n/a", "nan", "none", "null", "undefined", "unknown"}
-_NO_QUERY |= {"(none)", "(not provided)", "(not set)", "(other)"}
+_NO_QUERY = ["", "-", "\\n", "n/a", "nan", "none", "null", "undefined", "unknown"]
+_GOOGLES_NO_QUERY = ["(none)", "(not provided)", "(not set)", "(other)"]
 """What exports write, in lower case, where there is no query; all but the empty text may also be searched for."""
 _NOT_SEARCHED_FOR = 0.01  # least share of the rows of such a word
 _FALSE = 0.001  # probability to name a column if no column has an effect
@@ -88,7 +88,10 @@ def read_first_rows(read: ReadLog, most: int, sample: pl.DataFrame | None) -> Fi
     if log.raw is not None or log.roles.impressions is not None or sample_suffices:
         return None if sample is None else FirstRows(sample, (), None, _base_quantities(sample, (), log))
     counted = _read_first_rows(log, columns, most)
-    rows = good_rows(counted.lazy()).collect()
+    rows = good_rows(counted.lazy())
+    if log.docs_once:
+        rows = good_rows(mark_repeats(rows, clicks_above_matter=False, cell=log.roles.cell))
+    rows = rows.collect()
     return FirstRows(rows, columns, _clients(rows, columns, log), _base_quantities(counted, columns, log))
 
 
@@ -184,11 +187,11 @@ def first_row_quantities(first: FirstRows, log: Log) -> dict[str, Quantity]:
         # Pages without a search share the empty query, or the word that stands for it.
         column, can_query = log.roles.query[0], log.can_be_queried
         texts = rows[QUERY].str.strip_chars()
-        missing = texts.filter(texts.str.to_lowercase().is_in(_NO_QUERY)).value_counts().sort(QUERY)
+        missing = texts.filter(texts.str.to_lowercase().is_in(_NO_QUERY + _GOOGLES_NO_QUERY)).value_counts().sort(QUERY)
         held = [text for text, count in missing.iter_rows() if not text or count >= _NOT_SEARCHED_FOR * rows.height]
         condition = f"trim({sql_name(column)}) NOT IN ({', '.join(map(sql_text, held))})"
         how = f": {sql_where(condition)}" if can_query else " of the files"
-        empty = missing.filter(pl.col(QUERY).is_in(held))["count"].sum() / rows.height
+        empty = texts.filter(texts.is_in(held)).len() / rows.height
         words = "empty" if held == [""] else " or ".join(map(sql_text, held))
         quantities |= {"empty_queries": empty, "query_column": column, "no_query": words, "without_empty": how}
     if first.clients is not None:

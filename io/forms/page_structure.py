@@ -71,13 +71,18 @@ class _Shares:
 
 
 def find_session(log: Log) -> list[Finding]:
-    """Recognise an optional column of sessions by names in exports of other tools, if its sessions are pages."""
+    """Recognise an optional column of sessions by names in exports of other tools, if its sessions are pages.
+
+    Pages may have several lists, with positions of their own, if a column tells these apart.
+    """
     if log.has_sessions or log.raw is not None or log.nesting is not None or log.roles.impressions is not None:
         return []
     known = frozenset[str]() if log.request.roles.no_session else NAMES_IN_EXPORTS[SESSION]
     free = [name for name in schema_of(log.sources[0]) if name not in log.roles.columns()]
-    keys = _best_keys(log, [(name,) for name in free if plain_name(name) in known])
-    if keys is None:
+    names = [name for name in free if plain_name(name) in known]
+    by_name = {name: replace(log, roles=replace(log.roles, session=(name,))) for name in names}
+    keys = _best_keys(log, [(name,) for name in names]) or [name for name in names if find_cells(by_name[name])]
+    if not keys:
         return []
     return [Finding(f"the session is taken to be column {keys[0]!r}", option("--session", keys[0]), certain=False)]
 

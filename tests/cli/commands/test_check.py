@@ -576,6 +576,19 @@ def test_no_column_is_a_cell_that_only_goes_with_how_much_is_clicked_or_with_wha
 
 
 @pytest.mark.slow
+def test_pages_under_a_name_of_exports_are_recognised_where_they_have_several_lists(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    at = pl.col("position") - 1
+    lists = log.with_columns(carousel=at // 2, position=at % 2 + 1).rename({"session": "request_id"})
+    lists.write_csv(tmp_path / "log.csv")
+
+    found = checked(run_in_process, "log.csv")
+
+    assert found["command"] == ["run", "log.csv", "--session", "request_id", "--cell", "carousel"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "certain"), [("carousel", True), ("kind", False)])
 def test_lists_of_a_page_are_a_cell_where_positions_begin_anew_in_each(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, name: str, *, certain: bool

@@ -65,3 +65,11 @@ def test_users_whose_pages_do_not_follow_their_clicks_are_no_fault(
     (log if times else log.drop("time")).write_parquet(tmp_path / "log.parquet")
 
     assert CODE not in fitted(run_in_process, tmp_path)[0]
+
+
+@pytest.mark.slow
+def test_pages_that_were_exported_twice_are_no_returning_results(run_in_process: Run, tmp_path: Path) -> None:
+    log = log_of_users(comes_back=False).with_columns(user=pl.col("session") % 1000)
+    pl.concat([log, log]).write_parquet(tmp_path / "log.parquet")
+
+    assert CODE not in fitted(run_in_process, tmp_path, "--duplicate-docs", "first")[0]
