@@ -19,7 +19,7 @@ from posbias.io.jobs.tables import Result
 from posbias.io.log.click_log import Log
 from posbias.io.log.clicks import JoinedClicks
 from posbias.io.log.faults import faults_in
-from posbias.io.log.times import Days
+from posbias.io.log.times import Days, reasons_against_day
 from posbias.io.places.locations import location
 from posbias.io.places.ownership import owned_directory
 from posbias.io.results.conclusions import Reason, reason
@@ -233,6 +233,7 @@ def _counted(
 ) -> tuple[ReadLog, LogFacts | None, Statistics]:
     """Count a log into a directory; return the read log, its facts, and the statistics."""
     read = read_log(log, job.plan, engine, result.progress)
+    result.reasons += reasons_against_day(read.log)
     metadata = StatisticsMetadata(read.plan, read.sources, read.rows)
     parts = PartsWithFacts(read.statistics(read.plan))
     with result.progress.stage("counting", parts.number) as stage:

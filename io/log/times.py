@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, time, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import cached_property
 from itertools import pairwise
 from statistics import median
@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from posbias.core.errors import PosbiasError
+from posbias.core.errors import PosbiasError, printable
 from posbias.core.log.impressions import REJECTED, RowRejection, has_date, time_unit_of
 from posbias.core.roles import TIMES, plain_name
 from posbias.core.schema import DOC, PERIOD, QUERY, SESSION
@@ -40,6 +40,26 @@ def with_times(log: Log) -> Log:
         return next(filter(_is_time_of_pages, _candidates(log)), log)
     except PosbiasError:  # the first rows cannot be read, as is reported once all are
         return log
+
+
+_EARLIEST, _LATEST = timedelta(hours=-14), timedelta(hours=36)  # of a day in any time zone, from its midnight in UTC
+
+
+def reasons_against_day(log: Log) -> list[Reason]:
+    """Return a caution where the first rows of a log with `--date` have times of another day, in every time zone."""
+    day = log.request.rules.day
+    if day is None:
+        return []
+    timed = with_times(replace(log, request=replace(log.request, rules=replace(log.request.rules, day=None))))
+    if timed.roles.timestamp is None:
+        return []
+    median_time = pl.col(PERIOD).cast(pl.Datetime("us")).median()
+    with reading(timed.sources):
+        moment = timed.impressions.head(_FIRST_ROWS).select(median_time).collect(engine="streaming").item()
+    if moment is None or _EARLIEST <= moment - datetime.fromisoformat(day) < _LATEST:
+        return []
+    figures = {"first": str(moment.date()), "day": day}
+    return [reason("odd-dates.of-another-day", figures, column=repr(printable(timed.roles.timestamp)))]
 
 
 def free_columns(log: Log) -> list[str]:

@@ -267,3 +267,17 @@ def test_where_no_day_can_be_meant_the_last_one_is_the_newest() -> None:
     days = Days({date(2040, 1, 1): 10, date(2040, 1, 2): 10}, TODAY)
 
     assert days.newest == date(2040, 1, 2)
+
+
+@pytest.mark.parametrize("unit", [pl.Datetime("us"), pl.Datetime("us", "Asia/Tokyo"), pl.Int64])
+def test_a_log_of_other_days_than_its_date_is_named(
+    run_in_process: RunPosbias, tmp_path: Path, log: pl.DataFrame, unit: pl.DataType
+) -> None:
+    moment = pl.col("day").cast(pl.Datetime("us", "UTC")) + pl.duration(minutes=pl.col("session") * 2)
+    moment = moment.dt.epoch("ms") if unit == pl.Int64 else moment.cast(unit)
+    of_a_day = log.select(pl.exclude("day"), moment.alias("timestamp")).sort("timestamp").head(log.height // N_DAYS)
+    of_a_day.write_parquet(tmp_path / "log.parquet")
+
+    for day, is_named in (("2026-01-05", False), ("2026-01-03", True), ("2026-01-10", True)):
+        done = run_in_process("collect", "log.parquet", "--date", day, "-o", "out", "--force", code=(0, 1))
+        assert (f"and --date says {day}" in done.stderr) == is_named
