@@ -213,25 +213,48 @@ def _open_table(
     dtype, value = table.schema[matches[0]], pl.col(matches[0])
     if not (dtype.is_numeric() or isinstance(dtype, pl.String)):
         raise SchemaError(f"{table.where}: column {matches[0]!r} holds {dtype}; it must hold numbers.")
-    _check_keys(table)
+    _check_keys(table, id_types)
     numbers = _numbers(value.str.strip_chars() if dtype == pl.String else value)
     rank = next((pl.col(name) for name in table.names if name.lower() in _RANKS), pl.lit(None))
     given = rank.cast(pl.Float64, strict=False).alias(_RANK)
     return table.sources, table.raw.select(*(key.alias(role) for role, key in table.keys.items()), *numbers, given)
 
 
-def _check_keys(table: KeyedTable) -> None:
-    """Raise SchemaError if a row lacks its query or its document."""
+def _check_keys(table: KeyedTable, id_types: Mapping[str, pl.DataType]) -> None:
+    """Raise SchemaError if a row lacks its query or its document, or its document cannot be an id of the log."""
     keys = [name for name in table.schema if name not in table.names]
+    nameless, row = pl.any_horizontal(pl.col(keys).is_null()), pl.col(ROW)
+    foreign = ~nameless & _is_foreign(table.keys, id_types)
     for source in table.sources:
+        counts = (value for flag in (nameless, foreign) for value in (flag.sum(), row.filter(flag).min()))
         with reading([source]):
-            nameless = scan_with_place(source).filter(pl.any_horizontal(pl.col(keys).is_null()))
-            number, first = nameless.select(pl.len(), pl.col(ROW).min()).collect(engine="streaming").row(0)
+            found = scan_with_place(source).select(value.alias(str(at)) for at, value in enumerate(counts))
+            number, first, others, other = found.collect(engine="streaming").row(0)
         if number:
             raise SchemaError(
                 f"{source.path}: {number:,} rows have no {' or no '.join(keys)}, e.g. row {first}. Mend these rows, or "
                 "leave them out."
             )
+        if others:
+            raise _foreign_documents(f"{source.path}", f"{others:,} rows", f"row {other}", id_types)
+
+
+def _is_foreign(keys: Mapping[str, pl.Expr], id_types: Mapping[str, pl.DataType]) -> pl.Expr:
+    """Whether a document cannot be an id of the log, and its query can: it would be left out of its list."""
+    known = {
+        role: pl.all_horizontal(key.struct.field(part.name).is_not_null() for part in dtype.fields)
+        if isinstance(dtype := id_types[role], pl.Struct)
+        else key.is_not_null()
+        for role, key in keys.items()
+    }
+    return known[QUERY] & ~known[DOC]
+
+
+def _foreign_documents(where: str, number: str, example: str, id_types: Mapping[str, pl.DataType]) -> SchemaError:
+    return SchemaError(
+        f"{where}: {number} have a document that cannot be an id of this log ({id_types[DOC]}), e.g. {example}. Write "
+        "ids as in the log, also those of new documents, or read the log with ids that are text."
+    )
 
 
 def _numbers(value: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
@@ -266,10 +289,14 @@ def _open_trec(name: str, fields: tuple[str, ...], roles: Roles, id_types: Mappi
                 f"{name}: the {role} of the log has {len(names)} columns ({', '.join(names)}), and a TREC file has one "
                 "field for it. Give a table instead."
             )
-    keys = [as_key(role, pl.String(), id_types[role], str(place)).alias(role) for role in (QUERY, DOC)]
+    keys = {role: as_key(role, pl.String(), id_types[role], str(place)) for role in (QUERY, DOC)}
+    foreign = rows.filter(_is_foreign(keys, id_types)).select(pl.len(), pl.col(DOC).first())
+    number, example = foreign.collect(engine="streaming").row(0)
+    if number:
+        raise _foreign_documents(name, f"{number:,} lines", repr(example), id_types)
     rank = pl.col("rank").cast(pl.Float64, strict=False).alias(_RANK)
     given = (*_numbers(pl.col("score")), rank) if fields == RUN else _numbers(pl.col(clicked.RELEVANCE))
-    return (source,), rows.with_columns(*keys, *given)
+    return (source,), rows.with_columns(*(key.alias(role) for role, key in keys.items()), *given)
 
 
 def _split_lines(source: Source, name: str, fields: tuple[str, ...]) -> pl.LazyFrame:
