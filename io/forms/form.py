@@ -321,7 +321,7 @@ def convert(log: Log, reader: RawReader, engine: Engine) -> tuple[Log, RawLines,
         raise SchemaError(f"Some {reader.unit} cannot be read as {reader.title}:", *shown, advice)
     check_dropped(where, dropped, account.lines, log.request.max_bad_rows, reader.unit)
     reader.check_counts(where, counts, account)
-    joined.check(where)
+    joined.check(where, "" if log.request.query else reader.otherwise)
     rules = replace(log.request.rules, position_base=1) if reader.reads_lines else log.request.rules
     request, sources = replace(log.request, raw=None, events=None, rules=rules), tuple(find_sources([str(made)]))
     return replace(log, request=request, sources=sources, raw=None, raw_sources=log.sources), account, joined

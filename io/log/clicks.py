@@ -183,13 +183,13 @@ class JoinedClicks:
         by_reason = ([one for one in examples if one.outcome == outcome][:_MOST_EXAMPLES] for outcome in LOSS_REASONS)
         return cls(counts, tuple(chain.from_iterable(by_reason)))
 
-    def check(self, where: str) -> None:
-        """Raise SchemaError if there are clicks, and none has an impression."""
+    def check(self, where: str, otherwise: str = "") -> None:
+        """Raise SchemaError, with another way to read the log, if there are clicks, and none has an impression."""
         clicks = self.counts
         if clicks.read and not clicks.joined:
             raise SchemaError(
                 f"{where}: no click has an impression, so that nothing can be estimated. All {clicks.read:,} clicks "
-                f"are lost: {_reasons(clicks, self.examples)} {_advice(clicks)}"
+                f"are lost: {_reasons(clicks, self.examples)} {_advice(clicks)}{otherwise}"
             )
 
 

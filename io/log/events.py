@@ -5,8 +5,10 @@ a second after the one before, and a click belongs to the last impression of tha
 twice is counted once.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 import polars as pl
@@ -53,6 +55,11 @@ class RawReader:
     columns: ClassVar[tuple[str, ...]] = ()  # of the converted log; empty: the columns of the files
     other_action: ClassVar[str]  # the outcome of a record of another action
     attributes: tuple[str, ...] = ()  # additional columns of the converted log
+
+    @property
+    def otherwise(self) -> str:
+        """Advice where no click has an impression: another way to read the log."""
+        return ""
 
     def with_attributes(self, names: Sequence[str]) -> "RawReader":
         """Return a reader that adds columns, where records may have more of them."""
@@ -213,6 +220,20 @@ class EventReader(RawReader):
         if self.request.time is None:
             return self.event_roles.session
         return tuple(dict.fromkeys([*self.event_roles.session, *self.event_roles.query, self.request.time]))
+
+    @property
+    def otherwise(self) -> str:
+        """Advice where the column of events may say of each result whether it was clicked."""
+        columns = {condition.column for condition in (*self.request.shown, *self.request.clicked)}
+        if len(columns) > 1:
+            return ""
+        flags = {"--true": self.request.clicked, "--false": self.request.shown}
+        words = {flag: ",".join(condition.value for condition in conditions) for flag, conditions in flags.items()}
+        options = shlex.join(["--click", *columns, *chain.from_iterable(words.items())])
+        return (
+            f" If each row is a result that was shown, and {columns.pop()!r} says whether it was clicked, use "
+            f"{options} in place of {SHOWN_FLAG} and {CLICKED_FLAG}."
+        )
 
     @property
     def script(self) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -278,3 +279,17 @@ def test_few_lost_clicks_refuse_a_log_where_their_ids_have_an_addition(name: str
 
     assert has_stops([reason]) is refused
     assert ("All clicks of such ids are lost" in reason.sentence) is refused
+
+
+def test_a_column_that_says_which_results_were_clicked_is_no_column_of_events(
+    run_in_process: Run, log: pl.DataFrame, tmp_path: Path
+) -> None:
+    action = pl.when(pl.col("click") == 1).then(pl.lit("click")).otherwise(pl.lit("view"))
+    log.select("session", "query", "doc", "position", action=action).write_csv(tmp_path / "log.csv")
+    where = ["--impression-where", "action=view", "--click-where", "action=click"]
+
+    message = run_in_process("collect", "log.csv", *where, "-o", "refused", code=2).stderr
+    options = message.partition("whether it was clicked, use ")[2].partition(" in place of")[0]
+    run_in_process("collect", "log.csv", *shlex.split(options), "-o", "out", code=(0, 1))
+
+    assert manifest_of(tmp_path / "out")["statistics"]["clicks"] == log["click"].sum()
