@@ -238,21 +238,25 @@ def _find_numbered_columns(rows: pl.DataFrame) -> Finding | None:
 
 _TIME_WORDS = {"at", "time", "ts", "timestamp", "date", "second", "seconds", "secs", "sec", "s", "ms", "delay", "after"}
 
+_ID_WORDS = {"id", "uuid", "guid"}
+
 
 def _find_click_times(rows: pl.DataFrame) -> Finding | None:
-    """Recognise a column with the time of a click, and null or another constant without one, with the query for it."""
-    conditions = dict[str, str]()
+    """Recognise a column of times or ids of clicks, null or another constant without a click, with the query for it."""
+    conditions, kind = dict[str, str](), "times"
     for name in (name for name in rows.columns if has_role_word(CLICK, name)):
         no_click = None if rows[name].null_count() else next(iter(rows[name].mode(maintain_order=True)), None)
         times = rows[name].filter(rows[name].ne_missing(no_click))
         may_be_numbers = not _TIME_WORDS.isdisjoint(words_in(name)) or (_numbers(times) >= _MOST_CLICKS).all()
         is_time = holds_times(times) or (may_be_numbers and not _numbers(times).null_count())
-        if is_time and times.n_unique() > _TWO and len(times) < rows.height / _TWO:
+        is_id = not _ID_WORDS.isdisjoint(words_in(name)) and times.is_unique().all()
+        if (is_time or is_id) and times.n_unique() > _TWO and len(times) < rows.height / _TWO:
             conditions[name] = "IS NOT NULL" if no_click is None else f"<> {sql_text(no_click)}"
+            kind = "ids" if is_id else "times"
         elif _may_be_clicks(rows[name]):
             return None
     for name, condition in conditions.items() if len(conditions) == 1 else ():
-        text = f"{name!r} holds times of clicks: a click is where it {condition}"
+        text = f"{name!r} holds {kind} of clicks: a click is where it {condition}"
         return Finding(text, ("--sql", sql_of_click(name, condition)), certain=False)
     return None
 

@@ -269,13 +269,15 @@ TIMES: dict[str, tuple[str, pl.Expr, pl.Expr]] = {
     "log.csv": ("click_time", MOMENT.dt.strftime("%Y-%m-%d %H:%M:%S"), pl.lit(None)),
     "epoch.csv": ("clicked_at", MOMENT.dt.epoch("s"), pl.lit(0)),
     "seconds.ndjson": ("seconds_to_click", (pl.col("session") % 60 + pl.col("position") / 4), pl.lit(None)),
+    "ids.csv": ("click_id", pl.int_range(pl.len()), pl.lit(None)),
+    "uuids.parquet": ("click_uuid", pl.format("{}-{}", "session", "position"), pl.lit(None)),
     "german.csv": ("clicked", MOMENT.dt.strftime("%d.%m.%Y %H:%M"), pl.lit("-")),
 }
 
 
 @pytest.mark.parametrize("file", TIMES)
 @pytest.mark.slow
-def test_the_time_of_a_click_is_a_click_by_the_query_that_is_named(
+def test_the_time_or_id_of_a_click_is_a_click_by_the_query_that_is_named(
     run_in_process: Run, log: pl.DataFrame, tmp_path: Path, file: str
 ) -> None:
     name, time, none = TIMES[file]
@@ -286,7 +288,8 @@ def test_the_time_of_a_click_is_a_click_by_the_query_that_is_named(
     run_in_process(*found["command"], "-o", "out", "--no-compare")
 
     assert counted(found) == counts(log)
-    assert "holds times of clicks" in found["recognised"]["findings"][0]["said"]
+    kind = "ids" if file in {"ids.csv", "uuids.parquet"} else "times"
+    assert f"holds {kind} of clicks" in found["recognised"]["findings"][0]["said"]
     assert manifest_of(tmp_path / "out")["totals"]["clicks"] == log["click"].sum()
 
 
