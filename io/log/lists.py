@@ -105,7 +105,13 @@ _DAYS = (
     *("%Y/%m/%d", "%Y.%m.%d"),
     *("%d %b %Y", "%b %d %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y"),
 )
-_ZONED = ("%a, %d %b %Y %H:%M:%S %z", "%d/%b/%Y:%H:%M:%S %z", "%a %b %d %H:%M:%S %Y")
+_ZONED = (
+    "%a, %d %b %Y %H:%M:%S %z",
+    "%a, %d %b %Y %H:%M:%S GMT",
+    "%d/%b/%Y:%H:%M:%S %z",
+    "%a %b %d %H:%M:%S %Y",
+    "%Y%m%dT%H%M%SZ",
+)
 _ISO_DAY = r"^\d{4}-\d{2}-\d{2}([ T]\d{2}:|$)"
 _EXAMINED_TIMES = 100  # distinct values
 _DIGITS = re.compile(r"\d+")
