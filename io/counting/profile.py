@@ -80,6 +80,8 @@ _FEWEST_LOST = 20  # fewest lost clicks to report: fewer may be chance
 _HARDLY_ANY = 0.01  # of expected pages: where users leave after a click, pages are somewhat rarer than expected, too
 _TIMES_EXPECTED = 10  # pages clicked in full are improbable above so many times their expected number
 _SEED_OF_PAGES = 2
+_FEW_ROWS = 20  # of a document, below which its weighted counts are no more than chance where weights go with clicks
+_SURELY_DIFFERENT, _WEIGHTS_ALIKE = 5.0, 1.1  # standard errors, and the ratio of weights below which errors are small
 
 _Quantities = dict[str, Quantity]
 
@@ -155,7 +157,7 @@ def profile(
         "most_clicks_left_out": max(log.request.max_bad_rows * clicks, _FEWEST_LOST),
         **(first_row_quantities(first, log) if first is not None else {}),
         **(_sum_quantities(read) | _total_row_quantities(read) if sums else {}),
-        **(_weight_quantities(read) if log.roles.weight is not None else {}),
+        **(_weight_quantities(read, plan) if log.roles.weight is not None else {}),
         **(_count_quantities(facts, plan, log) if facts is not None else {}),
         **(_page_quantities(pages, read, facts, plan) if pages is not None and pages.pages else {}),
     }
@@ -326,15 +328,50 @@ def _dominant_documents(_: int, sums: pl.LazyFrame) -> pl.DataFrame:
     return pl.concat([halves, places.with_columns(pl.lit(None, marked[DOC].dtype).alias(DOC)).select(halves.columns)])
 
 
-def _weight_quantities(read: ReadLog) -> _Quantities:
-    """Quantities of weights: the means of rows with and without a click, and their ratio."""
+def _weight_quantities(read: ReadLog, plan: StatisticsPlan) -> _Quantities:
+    """Quantities of weights: the means of rows with and without a click, and their ratio, also at one place of a query.
+
+    With A and B the weights of rows with and without a click at one place, n1 and n0 their numbers, the ratio is
+
+        sum_places n1 B / n  /  sum_places n0 A / n,    n = n1 + n0    (Mantel & Haenszel 1959)
+
+    to which places whose weights are equal contribute nothing; its score is the difference of both sums over its
+    standard error, clustered by query.
+    """
     sums = {"weight": pl.col(WEIGHT).cast(pl.Float64).sum(), _ROWS: pl.len().cast(pl.Int64)}
     by_click = sums_by(read.pieces, [pl.col(CLICK)], **sums)
     means = dict(by_click.select(CLICK, pl.col("weight") / pl.col(_ROWS)).iter_rows())
     clicked, others = means.get(1, 0.0), means.get(0, 0.0)
     low, high = sorted((clicked, others))
-    ratio = high / low if low > 0 else None
-    return {"weight_clicked": clicked, "weight_unclicked": others, "ratio_of_weights": ratio}
+    quantities: _Quantities = {
+        "weight_clicked": clicked,
+        "weight_unclicked": others,
+        "ratio_of_weights": high / low if low > 0 else None,
+        "clicked_weigh_less": clicked < others,
+    }
+    by_part = pl.concat(read.buckets.map(partial(_weights_in_place, plan=plan)))
+    above, below, square, clicks, few = map(float, by_part.sum().row(0))
+    differ = abs(above - below) > _SURELY_DIFFERENT * square**0.5
+    if not differ or max(above, below) < _WEIGHTS_ALIKE * min(above, below):
+        return quantities
+    in_place: _Quantities = {"ratio_in_place": below / above, "share_of_few_rows": few / clicks}
+    return quantities | in_place | {"clicked_weigh_less": above < below}
+
+
+def _weights_in_place(_: int, rows: pl.LazyFrame, plan: StatisticsPlan) -> pl.DataFrame:
+    """Sums of `_weight_quantities` over whole queries, one row, with all clicks and those of documents of few rows."""
+    place, pair = (QUERY, POSITION, *plan.curve, *plan.strata), (*plan.pair_columns, *plan.strata)
+    n, clicks, weight = pl.len().cast(pl.Float64), pl.col(CLICK).cast(pl.Float64), pl.col(WEIGHT).cast(pl.Float64)
+    of_clicked = (weight * clicks).sum()
+    above, below = (n - clicks.sum()) * of_clicked / n, clicks.sum() * (weight.sum() - of_clicked) / n
+    both = (clicks.sum() > 0) & (clicks.sum() < n)
+    places = rows.group_by(place).agg(above=above, below=below, both=both).filter("both")
+    square = (pl.col("above").sum() - pl.col("below").sum()) ** 2
+    queries = places.group_by(QUERY).agg(pl.sum("above", "below"), square=square)
+    pairs = rows.group_by(pair).agg(n=n, clicks=clicks.sum())
+    few = pl.col("clicks").filter(pl.col("n") < _FEW_ROWS).sum()
+    of_pairs = pairs.select(pl.sum("clicks"), few=few)
+    return pl.concat([queries.select(pl.sum("above", "below", "square")), of_pairs], how="horizontal").collect()
 
 
 _ENOUGH_ROWS = 1 << 20

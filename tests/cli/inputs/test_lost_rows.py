@@ -93,6 +93,36 @@ def test_rows_that_were_sampled_by_their_clicks_are_told(
     assert {one: found[one] for one in codes} == expected
 
 
+@pytest.mark.parametrize(
+    ("queries", "sampled", "options", "told"),
+    [
+        (5_000, "pages without a click", (), True),
+        (5_000, "pages", (), False),
+        (5_000, "phones", (), True),
+        (5_000, "phones", ("--stratify", "device"), False),
+        (20, "pages without a click", (), False),  # documents of many rows: weights make up for it
+    ],
+)
+def test_weights_that_go_with_clicks_are_told_where_documents_have_few_rows(
+    run_in_process: Run, tmp_path: Path, queries: int, sampled: str, options: tuple[str, ...], *, told: bool
+) -> None:
+    world = SimulationOptions(n_queries=queries, n_sessions=10_000, n_positions=5, docs_per_query=7, query_exponent=0)
+    phone, draw = pl.col("session") % 2 == 0, pl.col("session").hash(seed=5) % 2
+    half_as_many = pl.when(phone & (pl.struct("session", "position").hash(seed=6) % 2 == 0)).then(0).otherwise(CLICK)
+    log = simulate(world).log.with_columns(click=half_as_many, device=pl.when(phone).then(1).otherwise(2))
+    is_sampled = {
+        "pages": pl.lit(value=True),
+        "phones": phone,
+        "pages without a click": CLICK.max().over("session") == 0,
+    }
+    log = log.with_columns(weight=pl.when(is_sampled[sampled]).then(2.0).otherwise(1.0))
+    log.filter((pl.col("weight") == 1) | (draw == 0)).write_parquet(tmp_path / "log.parquet")
+
+    run_in_process("collect", "log.parquet", "--weight-column", "weight", *options, "-o", "out")
+
+    assert ("weights-depend-on-clicks" in reasons_of(tmp_path / "out")) == told
+
+
 SAMPLED = pl.concat_str("session", "position").hash(seed=3)
 LAST = POSITION.filter(CLICK == 1).max().over("session")
 DEPTH = pl.col("session").hash(seed=4) % 9 + 1
