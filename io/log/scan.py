@@ -240,7 +240,26 @@ def reading(sources: Sequence[Source]) -> Generator[None]:
                 reason = _first_line(cause)
                 message = f"{source.path}: cannot be read as {source.format}: {reason}{_hint(source, reason)}"
                 raise LogFormatError(message) from error
-        raise LogFormatError(f"cannot read the log: {_first_line(error)}") from error
+        raise LogFormatError(f"cannot read the log: {_clash(sources) or _first_line(error)}") from error
+
+
+def _clash(sources: Sequence[Source]) -> str:
+    """Name the first column whose types in two files have none in common; empty if there is none."""
+    first: dict[str, Source] = {}
+    for source in sources:
+        for name, dtype in schema_of(source).items():
+            other = first.setdefault(name, source)
+            theirs = schema_of(other)[name]
+            try:
+                pl.concat(
+                    [pl.DataFrame(schema={name: theirs}), pl.DataFrame(schema={name: dtype})], how="vertical_relaxed"
+                )
+            except pl.exceptions.PolarsError:
+                return (
+                    f"column {name!r} holds {theirs} in {other.path} and {dtype} in {source.path}. Write the files "
+                    "with the same type, or leave the column out by a query (--sql, EXCLUDE)."
+                )
+    return ""
 
 
 def _hint(source: Source, reason: str) -> str:

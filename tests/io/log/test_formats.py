@@ -148,6 +148,20 @@ def test_times_of_files_in_different_zones_or_in_none_are_those_of_utc(
         assert_same(posbias("collect", logs, *options), posbias("collect", tmp_path / "log.parquet", *options))
 
 
+def test_a_column_of_types_that_have_nothing_in_common_is_named_and_a_query_leaves_it_out(
+    log: pl.DataFrame, logs: Path, posbias: Posbias, expected: Output
+) -> None:
+    log.head(300).with_columns(tags=pl.lit(1)).write_parquet(logs / "a.parquet")
+    log.slice(300).with_columns(tags=pl.lit([1])).write_parquet(logs / "b.parquet")
+
+    refused = invoke("collect", logs, "-o", logs.parent / "out", code=2)
+    assert (
+        f"column 'tags' holds Int32 in {logs / 'a.parquet'} and List(Int64) in {logs / 'b.parquet'}" in refused.stderr
+    )
+
+    assert_same(posbias("collect", logs, "--sql", 'SELECT * EXCLUDE ("tags") FROM log'), expected)
+
+
 @pytest.mark.parametrize("ending", [".parquet", ".csv"])
 @pytest.mark.slow_after(1)
 def test_a_column_may_stand_in_the_names_of_the_folders(
