@@ -373,8 +373,10 @@ numbered AS (
     FROM fields AS f JOIN found ON true LEFT JOIN firsts ON firsts.id = f.page_id
 ), pages_of_all AS (
     SELECT *, CASE WHEN is_visit THEN concat_ws(' ', page_id, timestamp, query) ELSE page_id END AS page FROM judged
-), shown_before AS (  -- of visits, whose clicks name no page
-    SELECT page_id, page, timestamp, unnest(docs) AS doc FROM pages_of_all WHERE is_visit AND is_page AND NOT is_click
+), shown_before AS (  -- of visits, whose clicks name no page; the last of several lists of one time is the last record
+    SELECT
+        page_id, page, timestamp, epoch_us(timestamp) * 9223372036854775808::HUGEINT + n AS instant, unnest(docs) AS doc
+    FROM pages_of_all WHERE is_visit AND is_page AND NOT is_click
 ), places_of AS (  -- of pages whose clicks name no item
     SELECT page_id, arg_min(docs, n) AS docs FROM judged WHERE top IS NOT NULL AND is_page AND NOT is_click GROUP BY page_id
 ), joined AS (
@@ -392,7 +394,8 @@ numbered AS (
         coalesce(TRY_CAST(clicked AS BIGINT) - top + 1, place - place_base + 1 + CASE WHEN is_over_pages THEN 0 ELSE above END)
             AS clicked_at
     FROM pages_of_all AS j
-    ASOF LEFT JOIN shown_before AS s ON j.click_id = s.page_id AND j.clicked = s.doc AND j.timestamp >= s.timestamp
+    ASOF LEFT JOIN shown_before AS s ON j.click_id = s.page_id AND j.clicked = s.doc
+        AND (epoch_us(j.timestamp) + 1) * 9223372036854775808::HUGEINT > s.instant
     LEFT JOIN places_of ON places_of.page_id = j.click_id
 ), lists_without AS (
     SELECT page AS id FROM joined WHERE is_page AND NOT is_click AND has_queries GROUP BY id HAVING count(query) = 0

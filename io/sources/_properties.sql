@@ -182,29 +182,31 @@ bags AS (
             OR coalesce(list_contains(other_names, called) AND NOT list_contains(coalesce(names, []), called), false)
         ) AS is_elsewhere
     FROM of_lists, others
-), last_shown AS (  -- what a click may be on: if it has a query or id, on results only
+), last_shown AS (  -- what a click may be on: if it has a query or id, on results only; of one time, the last event
     SELECT
-        visit, timestamp, shows, CASE WHEN shows THEN docs ELSE [doc] END AS docs, places, numbered, list_name,
-        of_results, unnest([true, false]) AS with_query
+        visit, epoch_us(timestamp) * 9223372036854775808::HUGEINT + event AS instant, shows,
+        CASE WHEN shows THEN docs ELSE [doc] END AS docs, places, numbered, list_name, of_results,
+        unnest([true, false]) AS with_query
     FROM judged WHERE is_shown AND visit IS NOT NULL
 ), clicks_on AS (
     SELECT c.event, l.docs, l.places, l.numbered, l.list_name, l.of_results
     FROM (
-        SELECT event, visit, timestamp, of_results AS with_query FROM judged
+        SELECT event, visit, epoch_us(timestamp) + 1 AS after, of_results AS with_query FROM judged
         WHERE is_click AND NOT is_order AND NOT shows AND doc IS NULL AND place IS NOT NULL
     ) AS c
     ASOF JOIN (FROM last_shown WHERE shows AND with_query <= of_results) AS l
-    ON c.visit = l.visit AND c.with_query = l.with_query AND c.timestamp >= l.timestamp
+    ON c.visit = l.visit AND c.with_query = l.with_query AND c.after * 9223372036854775808::HUGEINT > l.instant
     UNION ALL BY NAME
     SELECT c.event, l.list_name, l.of_results
     FROM (
-        SELECT event, visit, timestamp, doc, of_results AS with_query FROM judged
+        SELECT event, visit, epoch_us(timestamp) + 1 AS after, doc, of_results AS with_query FROM judged
         WHERE is_click AND NOT is_order AND NOT shows AND doc IS NOT NULL
     ) AS c
     ASOF JOIN (
         SELECT * EXCLUDE (docs), unnest(docs) AS doc FROM last_shown WHERE with_query <= of_results
     ) AS l
-    ON c.visit = l.visit AND c.with_query = l.with_query AND c.doc = l.doc AND c.timestamp >= l.timestamp
+    ON c.visit = l.visit AND c.with_query = l.with_query AND c.doc = l.doc
+        AND c.after * 9223372036854775808::HUGEINT > l.instant
 ), lists AS (
     SELECT
         * EXCLUDE (shows, is_one, is_click, is_elsewhere, list_name, of_results, last),

@@ -337,6 +337,20 @@ def test_clicks_of_a_client_are_joined_to_the_answers_that_the_service_logs(posb
     assert counted(posbias("collect", *files, *LINKED).statistics) == expected()
 
 
+@pytest.mark.slow
+def test_of_lists_of_one_second_the_last_was_clicked(posbias: Posbias, tmp_path: Path) -> None:
+    typed = [page._replace(query=page.query[:2], docs=page.docs[::-1], clicked="") for page in PAGES]
+    pages = [page for both in zip(typed, PAGES, strict=True) for page in both]
+    records: list[Record] = []
+    for p in pages:
+        records.append(
+            {"ev": "list", "sid": "v1", "query": p.query, "ts": when(p), "ids": [*p.docs], "offset": p.above}
+        )
+        records += [{"ev": "open", "sid": "v1", "doc": doc, "ts": when(p, 3)} for doc in p.clicked]
+    found = posbias("collect", written(tmp_path, records), *LINKED)
+    assert counted(found.statistics) == expected(pages)
+
+
 CAPTURES = (
     "coveo-ua.paged",
     "constructorio-js-clickv2.paged",

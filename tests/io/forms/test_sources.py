@@ -212,6 +212,21 @@ def test_lists_of_other_names_than_results_after_searches_are_left_out_with_bare
 
 
 @pytest.mark.slow
+def test_of_lists_of_one_second_a_place_is_one_of_the_last(posbias: Posbias, tmp_path: Path) -> None:
+    events = list[Event]()
+    for at in range(0, 40, 20):
+        events += [
+            shop_event("Search Viewed", at, query="bo", product_ids=["a", "b"]),
+            shop_event("Search Viewed", at, query="boots", product_ids=["b", "a"]),
+            shop_event("Product Clicked", at + 3, position=1),
+        ]
+    found = posbias(
+        "collect", *write(tmp_path, {"e.jsonl": events}), "--input-format", "segment", "--position-base", "1"
+    )
+    assert clicked(found) == [("b", 1, 2)]
+
+
+@pytest.mark.slow
 def test_named_lists_of_one_page_are_a_page_each(posbias: Posbias, tmp_path: Path) -> None:
     shown = {"query": "boots", "search_id": "s1"}
     events = [
