@@ -184,7 +184,7 @@ def needs_days(o: Situation, _: str) -> str | None:
     if o.plan is not None:
         return None if o.plan.period else "the statistics were collected without days"
     dated = o.timestamp is not None or o.date is not None
-    return None if dated else "the log has no days without --timestamp COLUMN"
+    return None if dated else "it takes --timestamp COLUMN, also where a column of times is recognised"
 
 
 def needs_text_files(o: Situation, _: str) -> str | None:
