@@ -269,6 +269,11 @@ def _hint(source: Source, reason: str) -> str:
     if "more fields" in reason and len(header := header_of(source)) == 1:
         marks = [name for mark, name in ((";", "';'"), ("\t", "tab"), ("|", "'|'"), (",", ",")) if mark in header[0]]
         return f" Are fields separated by another mark? Use --separator {marks[0]}." if marks else ""
+    if "supertype" in reason:
+        query = "--sql 'SELECT * REPLACE (CAST(FIELD AS VARCHAR) AS FIELD) FROM log'"
+        return (
+            f" A field is a list or an object on some lines, and neither on others. Read such fields as text: {query}."
+        )
     return ""
 
 

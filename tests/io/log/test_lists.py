@@ -1,6 +1,7 @@
 """Pages with their documents in a list: places, columns of a page, clicks apart, structs, and lists that are none."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,3 +167,21 @@ def test_clicks_that_are_cut_off_are_no_pages_without_a_click(
     (file,) = write(tmp_path, {"ids": ids}, "csv")
     found = posbias(said[0], file, *said[2:], "--clicked", "marks", "--null-click", "0")
     assert found.manifest["rows"]["clicks"]["lost"] == {"clicks on a document that the page did not show": 1}
+
+
+def test_a_field_that_is_a_list_on_some_lines_alone_is_read_as_text(
+    run_in_process: Run, posbias: Posbias, tmp_path: Path
+) -> None:
+    marks = [1, [1, 2], []]
+    pages = [json.dumps({"query": "q", "doc": [1, 2], "clicked": clicked}) for clicked in marks]
+    (tmp_path / "log.ndjson").write_text("\n".join(pages), encoding="utf-8")
+    said = ["collect", "log.ndjson", "--clicked", "clicked", "--list-separator", "json"]
+
+    message = run_in_process(*said, "-o", "refused", code=2).stderr
+    query = shlex.split(message.partition("--sql ")[2])[0].removesuffix(".")
+    fields = ", ".join(f"CAST({name} AS VARCHAR) AS {name}" for name in ("doc", "clicked"))
+    found = posbias(
+        said[0], tmp_path / said[1], *said[2:], "--sql", query.replace("CAST(FIELD AS VARCHAR) AS FIELD", fields)
+    )
+
+    assert found.manifest["statistics"]["clicks"] == 3
