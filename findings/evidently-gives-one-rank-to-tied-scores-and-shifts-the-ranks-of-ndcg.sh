@@ -10,7 +10,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check \
+"$folder/venv/bin/pip" install --quiet --no-compile --disable-pip-version-check \
     evidently==0.7.23 pandas==2.3.3 numpy==2.4.6 scipy==1.17.1 scikit-learn==1.9.1 statsmodels==0.15.0
 cd "$folder"
 cat > try.py <<'PYTHON'

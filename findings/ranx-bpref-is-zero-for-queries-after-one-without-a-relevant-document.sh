@@ -10,7 +10,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
-"$folder/venv/bin/pip" install --quiet --disable-pip-version-check ranx==0.3.21 pytrec_eval-terrier==0.5.11
+"$folder/venv/bin/pip" install --quiet --no-compile --disable-pip-version-check ranx==0.3.21 pytrec_eval-terrier==0.5.11
 cd "$folder"
 cat > try.py <<'PYTHON'
 import warnings
