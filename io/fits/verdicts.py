@@ -14,7 +14,12 @@ from posbias.core.counts.sufficient_statistics import SufficientStatistics
 from posbias.core.errors import plural, population, printable
 from posbias.core.estimators import get_estimator, get_method
 from posbias.core.estimators.estimate import candidate_references
-from posbias.core.estimators.methods import ConditionalEstimator, JointEstimator, RandomizedEstimator
+from posbias.core.estimators.methods import (
+    ClickRateEstimator,
+    ConditionalEstimator,
+    JointEstimator,
+    RandomizedEstimator,
+)
 from posbias.core.fit.arms import MOST_ARMS
 from posbias.core.fit.diagnostics import NOTABLE
 from posbias.core.fit.fit import LARGEST_MISFIT, MOST_CELLS_BESIDE, SUFFICIENT_CLICK_SHARE, Fit
@@ -140,6 +145,7 @@ def fit_reasons(fit: Fit, others: OtherModels | None = None, time: str | None = 
     """
     return [
         *_estimate_reasons(fit),
+        *([reason("click-rates")] if fit.estimate.method == ClickRateEstimator.name else ()),
         *_cluster_reasons(fit),
         *_feedback_reasons(fit),
         *_arm_reasons(fit),

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from small_logs import PBM, simulated, statistics_of
 
+from posbias.core.estimators.estimate import EstimationOptions
+from posbias.core.fit.fit import fit_statistics
 from posbias.core.fit.model_tests import ModelTests
 from posbias.core.simulation.simulate import SimulationOptions
 from posbias.core.standard_errors.contrasts import ScoreTest
-from posbias.io.fits.verdicts import model_reasons
+from posbias.io.fits.verdicts import fit_reasons, model_reasons
 
 
 @pytest.mark.parametrize(
@@ -49,3 +51,14 @@ def test_popular_results_are_held_against_others_where_they_differ_most(
 
     assert says in found.sentence
     assert f"too {too} for popular results" in found.sentence
+
+
+def test_click_rates_are_a_caution() -> None:
+    statistics = statistics_of(simulated(SimulationOptions(n_sessions=200, n_queries=5, n_positions=3)).log, PBM)
+    codes = {
+        method: {found.code for found in fit_reasons(fit_statistics(statistics, method, EstimationOptions()))}
+        for method in ("ctr", "conditional")
+    }
+
+    assert "click-rates" in codes["ctr"]
+    assert "click-rates" not in codes["conditional"]
