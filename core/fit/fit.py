@@ -292,6 +292,11 @@ def fit_statistics(
     except (np.linalg.LinAlgError, OverflowError) as error:
         raise _unequal_counts(statistics) from error
     known = fit.estimate.propensity[fit.estimate.linkage.identified]
+    if options.shape != FREE and not np.isfinite(known).any():
+        raise IdentifiabilityError(
+            f"--shape {options.shape}: the clicks determine no such curve, for which at least three linked positions "
+            "are needed. Leave it out."
+        )
     if not (np.isfinite(known).all() and (known > 0).all() and np.isfinite(fit.attractiveness).all()):
         raise _unequal_counts(statistics)
     return fit
