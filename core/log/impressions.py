@@ -573,9 +573,10 @@ def _read_clicked_rank(
     top = rules.click_ranks or 0
     if isinstance(schema[name], pl.List | pl.Array):
         ranks = pl.col(name).cast(pl.List(pl.String)).list.drop_nulls().cast(pl.List(pl.Float64), strict=False)
-        entry = pl.element()
-        is_rank = ((entry >= top) & (entry == entry.floor())).fill_null(value=False)
-        was_clicked, invalid = rank.cast(pl.Float64).is_in(ranks), ~ranks.list.eval(is_rank).list.all()
+        whole = ranks.cast(pl.List(pl.Int64), strict=False).cast(pl.List(pl.Float64))
+        no_number = ranks.list.drop_nulls().list.len() < ranks.list.len()
+        was_clicked = rank.cast(pl.Float64).is_in(ranks)
+        invalid = (ranks.list.min() < top) | (ranks != whole) | no_number
     else:
         clicked, is_count = _read_count(name, schema, "--click", rules.values)
         was_clicked, invalid = rank == clicked, ~_is_empty(name, schema) & ~(is_count & (clicked >= top))

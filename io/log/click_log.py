@@ -271,7 +271,7 @@ class Log:
     @property
     def listed_clicks(self) -> list[pl.LazyFrame]:
         """One row per file for `join_lists`, where pages list the clicked documents; otherwise empty."""
-        if self.nesting is None or self.nesting.clicked is None:
+        if self.nesting is None or not self.nesting.lists_clicks:
             return []
         return [self.nesting.clicks(self._scan(source)) for source in self.sources]
 
@@ -286,7 +286,8 @@ class Log:
         """
         if lazy_clicks := self.listed_clicks:
             with reading(self.sources):
-                return join_lists(listed or [clicks.collect(engine="streaming") for clicks in lazy_clicks])
+                files = listed or [clicks.collect(engine="streaming") for clicks in lazy_clicks]
+            return join_lists(files, by_rank=self.nesting is not None and self.nesting.clicked_ranks is not None)
         if not self.click_sources:
             return None
         clicks = self._clicks.clicks(self.flat_schema)
@@ -467,8 +468,9 @@ def open_log(request: LogRequest) -> Log:
     nesting = lists.find_nesting(schema, entry_roles, base, request.lists, cell_lists, where=where) if nested else None
     if nesting is None:
         lists.check_flat(schema, roles, where=where)
-    elif request.rules.click_ranks is not None and request.lists.separator and schema[roles.click or ""] == pl.String:
-        nesting = replace(nesting, written=(*nesting.written, roles.click or ""))
+    elif (top := request.rules.click_ranks) is not None and (click := roles.click) is not None:
+        written = (click,) if request.lists.separator and schema[click] == pl.String else ()
+        nesting = replace(nesting, written=(*nesting.written, *written), clicked_ranks=(click, top))
     roles = roles if nesting is None else nesting.roles(roles)
     if request.events is not None:
         request.events.check(sources)

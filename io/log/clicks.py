@@ -121,6 +121,7 @@ class ClickOutcome(Coded):
     PAGE_NOT_USED = 113, "clicks on a page that is not used"
     NOT_SHOWN = 114, "clicks on a document that the page did not show"
     NOT_SHOWN_BEFORE = 115, "clicks on a document that the visit had not shown before"
+    BEYOND_LIST = 118, "clicks on a rank beyond the list of the page"
     TOO_LATE = 116, "clicks longer after the impression than --click-window"
     OTHER_POSITION = 117, "clicks whose ordinal says another position than the impression"
     REPEATED = 101, "clicks that were seen before"
@@ -141,6 +142,10 @@ _ADVICE: Mapping[str, str] = {
     ),
     ClickOutcome.NOT_SHOWN.words: _ALIKE,
     ClickOutcome.NOT_SHOWN_BEFORE.words: _ALIKE,
+    ClickOutcome.BEYOND_LIST.words: (
+        "If ranks count on from page to page, count them anew on each. If lists were cut off, leave these ranks out: "
+        "no position that is there loses a click."
+    ),
     ClickOutcome.TOO_LATE.words: "If clicks may come so late, use a longer --click-window.",
     ClickOutcome.OTHER_POSITION.words: "Check from what number the ordinals of clicks count: --position-base.",
 }
@@ -336,6 +341,9 @@ def join_table(
 ENTRIES, WITH_ID, CLICKED_DOCS, NOT_LISTED = "entries", "with_id", "clicked_docs", "not_listed"
 """Numbers of listed clicks of a file: all, with an id, distinct clicked documents of pages, on documents not listed."""
 
+SEVERAL_CLICKS, BOTH_CLICKED = "several_clicks", "both_clicked"
+"""Numbers of pages with clicks beyond their list: and with any other click; and with one within the list."""
+
 LOST_ID, LISTED_IDS = "lost_id", "listed_ids"
 """The first clicked document that its page does not list, and the documents of that page."""
 
@@ -343,22 +351,28 @@ LONGEST_PAGE = 100
 """Number of `LISTED_IDS` that `LOST_ID` is compared with."""
 
 
-def join_lists(files: Sequence[pl.DataFrame]) -> JoinedClicks:
+def join_lists(files: Sequence[pl.DataFrame], *, by_rank: bool) -> JoinedClicks:
     """Count the listed clicks by outcome.
+
+    Ranks beyond the lists are no lost clicks if lists were cut off: then pages are clicked within and beyond theirs. Of
+    ranks that count on from page to page, those of a page are all within or all beyond its list.
 
     Args:
         files: a row for each file, of the columns `ENTRIES` to `LISTED_IDS`.
+        by_rank: whether pages list ranks, not documents.
     """
     rows = pl.concat(files)
-    entries, with_id, joined, not_listed = rows.select(ENTRIES, WITH_ID, CLICKED_DOCS, NOT_LISTED).sum().row(0)
+    sums = rows.select(ENTRIES, WITH_ID, CLICKED_DOCS, NOT_LISTED, SEVERAL_CLICKS, BOTH_CLICKED).sum().row(0)
+    entries, with_id, joined, not_listed, several, both = sums
+    are_cut_off = by_rank and both > _CUT_OFF * several
     outcomes = {
         ClickOutcome.JOINED: joined,
         ClickOutcome.REPEATED: with_id - joined - not_listed,
         ClickOutcome.NO_DOC: entries - with_id,
-        ClickOutcome.NOT_SHOWN: not_listed,
+        ClickOutcome.BEYOND_LIST if by_rank else ClickOutcome.NOT_SHOWN: 0 if are_cut_off else not_listed,
     }
     clicks = pl.DataFrame({OUTCOME: map(int, outcomes), CLICKS: outcomes.values()})
-    lost = rows.filter(pl.col(LISTED_IDS).list.len() > 0)
+    lost = rows.filter(pl.col(LISTED_IDS).list.len() > 0, not by_rank)
     key, outcome = pl.int_range(pl.len()).cast(pl.String).alias(KEY), pl.lit(int(ClickOutcome.NOT_SHOWN)).alias(OUTCOME)
     lost_ids = lost.select(outcome, key, key.alias(PAGE_ID), pl.col(LOST_ID).alias(DOC_ID))
     shown = lost.select(key, key.alias(PAGE_ID), pl.col(LISTED_IDS).alias(DOC_ID)).explode(DOC_ID)
@@ -376,6 +390,7 @@ _EVENT_TYPE_NAME = re.compile("(.* )?(event|action|interaction) ?(type|kind|code
 _MOST_CODES = 10  # distinct integers in a column of event types
 _FEWEST_CLICKS = 1e-3  # share of rows with the word `click` in a column of event types; prose has fewer
 _MOST_VALUES = 10  # in messages
+_CUT_OFF = 0.1  # least share, of pages with several clicks and one beyond the list, that are also clicked within it
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,17 @@ import polars as pl
 from posbias.core.errors import SchemaError, UsageError
 from posbias.core.log.impressions import EARLIER_REJECTION, RowRejection, TextValues
 from posbias.core.schema import CLICK, FLAGS, POSITION, QUERY, SESSION, Roles
-from posbias.io.log.clicks import CLICKED_DOCS, ENTRIES, LISTED_IDS, LONGEST_PAGE, LOST_ID, NOT_LISTED, WITH_ID
+from posbias.io.log.clicks import (
+    BOTH_CLICKED,
+    CLICKED_DOCS,
+    ENTRIES,
+    LISTED_IDS,
+    LONGEST_PAGE,
+    LOST_ID,
+    NOT_LISTED,
+    SEVERAL_CLICKS,
+    WITH_ID,
+)
 from posbias.io.log.scan import ROW, reading, scan_sources, schema_of
 from posbias.io.log.sources import Source
 from posbias.io.log.sql import sql_coalesced, sql_of_structs, sql_unnested
@@ -180,6 +190,7 @@ def _fits(form: str, texts: Sequence[str]) -> bool:
 _PAGE = "posbias_page"
 _PLACE = "posbias_place"
 _CLICK = "posbias_click"
+_LISTED = "posbias_listed"
 _MOST_ROWS = 1 << 40  # of one file, so that page numbers of files differ
 
 
@@ -193,6 +204,7 @@ class Nesting:
     rules: ListRules = DEFAULT_LIST_RULES
     written: tuple[str, ...] = ()  # columns of lists in text
     clicked: str | None = None  # the column of lists of clicked documents, where no column has a click per document
+    clicked_ranks: tuple[str, int] | None = None  # the column of clicked ranks, and the number of the topmost one
 
     def roles(self, requested: Roles) -> Roles:
         """Return the roles of the flat rows, with the columns that `flat` adds for page, position and click."""
@@ -245,18 +257,36 @@ class Nesting:
             return flat.with_columns(doc.str.replace(suffix, ""), doc.str.extract(suffix).alias(_CLICK))
         return flat
 
+    @property
+    def lists_clicks(self) -> bool:
+        """Whether pages list what was clicked, by document or rank, so that the list of documents may lack it."""
+        return self.clicked is not None or self.clicked_ranks is not None
+
     def clicks(self, rows: pl.LazyFrame) -> pl.LazyFrame:
-        """Count the listed clicks of rows by outcome, as one row for `clicks.join_lists`."""
-        docs, clicked = pl.col(self.lists[0]), pl.col(self.clicked or "")
-        pages = self.with_lists(rows).select(docs, clicked)
-        ids = clicked.list.drop_nulls()
+        """Count the listed clicks of rows by outcome, as one row for `clicks.join_lists`; ranks count as documents."""
+        rows, docs, clicked = self.with_lists(rows), pl.col(self.lists[0]), pl.col(self.clicked or "")
+        if self.clicked_ranks is not None:
+            column, top = self.clicked_ranks
+            docs = pl.int_ranges(top, docs.list.len().cast(pl.Int64) + top)
+            several = is_list(rows.collect_schema()[column])
+            ranks = (
+                pl.col(column).cast(pl.List(pl.String)) if several else pl.concat_list(pl.col(column).cast(pl.String))
+            )
+            clicked = (
+                ranks.list.drop_nulls().cast(pl.List(pl.Float64), strict=False).cast(pl.List(pl.Int64), strict=False)
+            )
+        pages = rows.select(docs.alias(_LISTED), clicked.alias(_CLICK))
+        docs, clicked = pl.col(_LISTED), pl.col(_CLICK)
+        ids, listed = clicked.list.drop_nulls(), docs.fill_null([])
+        within, beyond = ids.list.set_intersection(docs).list.len(), ids.list.set_difference(listed).list.len()
         sums = pages.select(
             clicked.list.len().cast(pl.Int64).sum().alias(ENTRIES),
             ids.list.len().cast(pl.Int64).sum().alias(WITH_ID),
-            ids.list.set_intersection(docs).list.len().cast(pl.Int64).sum().alias(CLICKED_DOCS),
+            within.cast(pl.Int64).sum().alias(CLICKED_DOCS),
+            ((beyond > 0) & (within + beyond > 1)).cast(pl.Int64).sum().alias(SEVERAL_CLICKS),
+            ((beyond > 0) & (within > 0)).cast(pl.Int64).sum().alias(BOTH_CLICKED),
         )
-        listed = docs.fill_null([])
-        incomplete = pages.filter(ids.list.set_difference(listed).list.len() > 0).explode(self.clicked or "")
+        incomplete = pages.filter(beyond > 0).explode(_CLICK)
         lost = incomplete.filter(clicked.is_not_null() & ~clicked.is_in(listed)).select(
             pl.len().cast(pl.Int64).alias(NOT_LISTED),
             clicked.first().cast(pl.String).alias(LOST_ID),

@@ -185,3 +185,17 @@ def test_a_field_that_is_a_list_on_some_lines_alone_is_read_as_text(
     )
 
     assert found.manifest["statistics"]["clicks"] == 3
+
+
+@pytest.mark.parametrize(
+    ("ranks", "lost"), [([[1, 3], [4]], 0), ([[3, 4], [3]], 3), ([[3]], 1), ([[1, 2]], 0)], ids=str
+)
+def test_ranks_beyond_lists_are_lost_clicks_unless_lists_were_cut_off(
+    posbias: Posbias, tmp_path: Path, ranks: list[list[int]], lost: int
+) -> None:
+    clicked = [*ranks, *([[1], [2], []] * 50)]
+    pages = pl.DataFrame({"query": "q", "doc": [["d1", "d2"]] * len(clicked), "clicked": clicked})
+    (file,) = write(tmp_path, {"pages": pages}, "parquet")
+    clicks = posbias("collect", file, "--click", "clicked", "--click-ranks", "1").manifest["rows"]["clicks"]
+    assert sum(clicks["lost"].values()) == lost
+    assert clicks["joined"] == sum(rank <= 2 for page in clicked for rank in page)
