@@ -84,8 +84,8 @@ LEAST_BIAS_BY_ROWS = 0.02
 """Bias of eta by movement in the order of rows from which on propensities must not be used."""
 
 LARGEST_DRIFT = 0.15
-"""Bias of eta, if documents lose half of their attractiveness, up to which position is told from age and season: a feed
-with the newest on top has 0.26, a change to a much better ranker 0.09, rankers that go up and down less than 0.02."""
+"""Bias of eta, if documents lose half of their attractiveness, up to which position is distinct from age and season: a
+feed with the newest on top has 0.26, a change to a much better ranker 0.09, rankers that go up and down below 0.02."""
 
 _MOVED_FURTHER = 2.0
 """Ratio of the movement of rarely shown documents to that of the documents that determine the test."""
@@ -124,7 +124,7 @@ class FeedbackTest:
 
     @property
     def drifts(self) -> bool:
-        """Whether documents fall, or rise, with time, so that position is not told from age or season."""
+        """Whether documents fall, or rise, with time, so that position has one effect with age or season."""
         return abs(self.drift) >= LARGEST_DRIFT and self.drift_p_value < LEVEL_OF_STOPS
 
 

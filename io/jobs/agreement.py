@@ -33,7 +33,7 @@ def disagreement(
 ) -> Iterator[Reason]:
     """Compare propensities with those that a log's own clicks show, for weights; see `disagreement_of`.
 
-    Nothing is said of fits that keep attractiveness apart by time, stratum or experiment, as these counts do not: their
+    Fits that keep attractiveness apart by time, stratum or experiment are not tested, as these counts do not: their
     weights are right where the ranker learns or knows the user, and a fit to these counts is not.
     """
     if data.plan.weighted or (isinstance(fitted, StoredFit) and not _is_pooled(fitted)):
