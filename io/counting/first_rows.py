@@ -53,7 +53,7 @@ _MIXED = 0.02  # largest share of the other base's pages that such a column may 
 _OWN = 2.0  # least movement of a user's own clicked results, relative to the movement for all users
 _JOINED, _FEWEST_JOINED = 0.97, 50  # least share and number of a key's documents with clicks on all their pages
 _NO_QUERY = ["", "-", "\\n", "n/a", "nan", "none", "null", "undefined", "unknown"]
-_GOOGLES_NO_QUERY = ["(none)", "(not provided)", "(not set)", "(other)"]
+_NO_QUERY += ["(none)", "(not provided)", "(not set)", "(other)"]  # of Google Analytics
 """What exports write, in lower case, where there is no query; all but the empty text may also be searched for."""
 _NOT_SEARCHED_FOR = 0.01  # least share of the rows of such a word
 _FALSE = 0.001  # probability to name a column if no column has an effect
@@ -187,7 +187,7 @@ def first_row_quantities(first: FirstRows, log: Log) -> dict[str, Quantity]:
         # Pages without a search share the empty query, or the word that stands for it.
         column, can_query = log.roles.query[0], log.can_be_queried
         texts = rows[QUERY].str.strip_chars()
-        missing = texts.filter(texts.str.to_lowercase().is_in(_NO_QUERY + _GOOGLES_NO_QUERY)).value_counts().sort(QUERY)
+        missing = texts.filter(texts.str.to_lowercase().is_in(_NO_QUERY)).value_counts().sort(QUERY)
         held = [text for text, count in missing.iter_rows() if not text or count >= _NOT_SEARCHED_FOR * rows.height]
         condition = f"trim({sql_name(column)}) NOT IN ({', '.join(map(sql_text, held))})"
         how = f": {sql_where(condition)}" if can_query else " of the files"

@@ -103,7 +103,7 @@ def test_rows_that_were_sampled_by_their_clicks_are_told(
         (20, "pages without a click", (), False),  # documents of many rows: weights make up for it
     ],
 )
-def test_weights_that_go_with_clicks_are_told_where_documents_have_few_rows(
+def test_weights_that_go_with_clicks_are_named_where_documents_have_few_rows(
     run_in_process: Run, tmp_path: Path, queries: int, sampled: str, options: tuple[str, ...], *, told: bool
 ) -> None:
     world = SimulationOptions(n_queries=queries, n_sessions=10_000, n_positions=5, docs_per_query=7, query_exponent=0)
