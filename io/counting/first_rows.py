@@ -52,8 +52,10 @@ _MOST_LISTED = 2  # most values of such a column that are listed one by one, not
 _MIXED = 0.02  # largest share of the other base's pages that such a column may miss: changes during a day
 _OWN = 2.0  # least movement of a user's own clicked results, relative to the movement for all users
 _JOINED, _FEWEST_JOINED = 0.97, 50  # least share and number of a key's documents with clicks on all their pages
-_NO_QUERY = ["", "-", "\\n", "n/a", "nan", "none", "null", "undefined", "unknown"]
-_NO_QUERY += ["(none)", "(not provided)", "(not set)", "(other)"]  # of Google Analytics
+_NO_QUERY = [
+    *("", "-", "\\n", "n/a", "nan", "none", "null", "undefined", "unknown"),
+    *("(none)", "(not provided)", "(not set)", "(other)"),  # of Google Analytics
+]
 """What exports write, in lower case, where there is no query; all but the empty text may also be searched for."""
 _NOT_SEARCHED_FOR = 0.01  # least share of the rows of such a word
 _FALSE = 0.001  # probability to name a column if no column has an effect
